@@ -1,0 +1,2 @@
+//! The binary `belljar`.
+fn main() {}

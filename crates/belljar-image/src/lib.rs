@@ -1,0 +1,1 @@
+//! Images without a daemon.

@@ -1,0 +1,5 @@
+//! Belljar runs code nobody has reviewed, under glass: isolated, observed, repeatable.
+
+pub mod fault;
+
+pub use fault::{Code, Fault, Kind};
