@@ -1,0 +1,134 @@
+//! The last steps before guest code runs: give up every power, then become the program.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{Gid, Uid};
+
+use crate::cell::{ExecSpec, Guest};
+use crate::failure::{Failure, Step};
+use crate::filter::Filter;
+use crate::ids::Ids;
+use crate::kernel;
+
+/// Above anything else in the cell's group, so that the kernel takes guests before the doorman.
+const OOM_SCORE: &str = "500";
+/// Open files a guest starts with, and may raise to.
+const OPEN_FILES: (u64, u64) = (1024, 65_536);
+
+/// Everything a guest process is stripped down to.
+#[derive(Debug)]
+pub(crate) struct Cage<'a> {
+    /// Who the guest is.
+    pub guest: &'a Guest,
+    /// How ids map.
+    pub ids: Ids,
+    /// The syscall filter.
+    pub filter: &'a Filter,
+    /// The most processes and threads, also where no control group counts them.
+    pub pids: u32,
+}
+
+impl Cage<'_> {
+    /// Gives up every power of this process; after this it is as weak as guest code.
+    pub(crate) fn enter(&self) -> Result<(), Failure> {
+        kernel::reset_signals().step(|| "reset signals".to_owned())?;
+        rustix::process::setsid().step(|| "start a session".to_owned())?;
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        // Raising the score needs no power; where it fails the order of killing is only less good.
+        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+        self.limit_resources()?;
+        // Before the change of identity, which takes away the power to do so.
+        kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
+        self.change_identity()?;
+        kernel::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)
+            .step(|| "clear ambient capabilities".to_owned())?;
+        kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())?;
+        kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;
+        kernel::close_on_exec_from(3).step(|| "mark descriptors".to_owned())?;
+        self.filter.install().step(|| "install the syscall filter".to_owned())
+    }
+
+    fn limit_resources(&self) -> Result<(), Failure> {
+        let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(Resource::Core, nothing).step(|| "forbid core files".to_owned())?;
+        lower(Resource::Nofile, OPEN_FILES)?;
+        lower(Resource::Nproc, (u64::from(self.pids), u64::from(self.pids)))
+    }
+
+    fn change_identity(&self) -> Result<(), Failure> {
+        let (uid, gid) = (self.guest.uid, self.guest.gid);
+        if self.ids.is_range() {
+            kernel::clear_groups().step(|| "clear groups".to_owned())?;
+        }
+        become_user(uid, gid)
+    }
+}
+
+/// Changes all user and group ids of this process.
+pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).step(|| "change group".to_owned())?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).step(|| "change user".to_owned())
+}
+
+/// Lowers a limit; a hard limit that is lower already stays, because it cannot be raised.
+fn lower(resource: Resource, (soft, hard): (u64, u64)) -> Result<(), Failure> {
+    let now = rustix::process::getrlimit(resource);
+    let hard = now.maximum.map_or(hard, |ceiling| ceiling.min(hard));
+    let limit = Rlimit { current: Some(soft.min(hard)), maximum: Some(hard) };
+    rustix::process::setrlimit(resource, limit).step(|| format!("limit {resource:?}"))
+}
+
+/// Becomes the command: standard streams, directory, cage, program. Returns only on failure.
+pub(crate) fn run(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Failure {
+    match prepare(cage, exec, streams) {
+        Err(failure) => failure,
+        Ok((programs, arguments, environment)) => start(&programs, &arguments, &environment),
+    }
+}
+
+type Prepared = (Vec<CString>, Vec<CString>, Vec<CString>);
+
+fn prepare(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Result<Prepared, Failure> {
+    let programs = exec.programs.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let arguments = exec.arguments.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let environment =
+        exec.environment.iter().map(|(key, value)| c_string(&format!("{key}={value}"))).collect::<Result<_, _>>()?;
+    take_streams(streams)?;
+    cage.enter()?;
+    // As the guest: a folder that only somebody more powerful could enter must not become its working directory.
+    rustix::process::chdir(exec.directory.as_str()).step(|| format!("enter {}", exec.directory))?;
+    Ok((programs, arguments, environment))
+}
+
+fn c_string(text: &str) -> Result<CString, Failure> {
+    CString::new(text).map_err(|_| Failure::new("a command or variable contains a NUL byte"))
+}
+
+/// The streams sit above 2 already, so that none is overwritten before it is copied.
+fn take_streams([stdin, stdout, stderr]: [BorrowedFd<'_>; 3]) -> Result<(), Failure> {
+    debug_assert!(stdin.as_raw_fd() > 2 && stdout.as_raw_fd() > 2 && stderr.as_raw_fd() > 2);
+    rustix::stdio::dup2_stdin(stdin.as_fd()).step(|| "take stdin".to_owned())?;
+    rustix::stdio::dup2_stdout(stdout.as_fd()).step(|| "take stdout".to_owned())?;
+    rustix::stdio::dup2_stderr(stderr.as_fd()).step(|| "take stderr".to_owned())
+}
+
+fn start(programs: &[CString], arguments: &[CString], environment: &[CString]) -> Failure {
+    let mut failure = Failure::new("no program was given");
+    for program in programs {
+        let mut argv = vec![program.clone()];
+        argv.extend_from_slice(arguments);
+        let error = kernel::execute(program, &argv, environment);
+        failure = Failure {
+            step: format!("start {}", program.to_string_lossy()),
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        if failure.errno != libc::ENOENT {
+            return failure;
+        }
+    }
+    failure
+}

@@ -1,0 +1,427 @@
+//! The keeper: one process per cell, its only parent. No keeper, no cell.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Pid, Signal, pidfd_send_signal};
+
+use crate::cell::{
+    Answer, CellSpec, Control, Created, Ended, ExecEnd, ExecSpec, Isolation, Refusal, Request, Weakness,
+};
+use crate::doorman::{Call, Doorman, Outcome, Reply};
+use crate::failure::{Failure, Step};
+use crate::groups::{Groups, Parents};
+use crate::ids::Ids;
+use crate::init::{Order, Report};
+use crate::kernel::{self, Cloned, Waited};
+use crate::lease::{Held, Lease};
+use crate::link::LinkKind;
+use crate::probe::Finding;
+use crate::scratch::Scratch;
+use crate::wire::{Channel, Received};
+
+/// The first argument that turns the program into a keeper.
+pub const ARGUMENT: &str = "--belljar-keeper";
+
+/// Becomes a keeper when the arguments say so; call this first in `main`, before any thread is started.
+pub fn run_if_asked() {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT) {
+        std::process::exit(live());
+    }
+}
+
+/// The keeper's life: its standard input is the socket to the client.
+fn live() -> i32 {
+    // Signals of the client's terminal are the client's business.
+    let _ = rustix::process::setsid();
+    let Ok(client) = take_client() else { return 2 };
+    let spec = match client.receive::<Request>() {
+        Ok(Received::Message(Request::Create(spec), _)) => spec,
+        _ => return 2,
+    };
+    match Cell::create(&spec) {
+        Ok((mut cell, created, link)) => {
+            let descriptors: Vec<_> = link.iter().map(AsFd::as_fd).collect();
+            let answered = client.send(&Answer::Created(Box::new(created)), &descriptors);
+            drop(link);
+            if answered.is_ok() {
+                cell.serve(&client);
+            }
+            let failures = cell.destroy();
+            i32::from(client.send(&Answer::Destroyed(failures), &[]).is_err())
+        }
+        Err(answer) => i32::from(client.send(&answer, &[]).is_err()),
+    }
+}
+
+/// Moves the socket away from the standard streams, which become the null device.
+fn take_client() -> std::io::Result<Channel> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(Channel::from_socket(socket))
+}
+
+/// A cell as its keeper holds it.
+struct Cell {
+    spec: CellSpec,
+    lease: Held,
+    groups: Option<Groups>,
+    doorman: Child,
+    to_doorman: Channel,
+    init: Child,
+    to_init: Channel,
+}
+
+struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+/// A cell in the making: what exists so far, so that a failure can be undone.
+struct Site {
+    lease: Held,
+    groups: Option<Groups>,
+    ids: Ids,
+}
+
+type Made = (Cell, Created, Option<OwnedFd>);
+
+impl Cell {
+    fn create(spec: &CellSpec) -> Result<Made, Answer> {
+        let groups = plan_groups(spec)?;
+        let lease = Lease::take(&spec.cells, &spec.id, groups.clone()).map_err(Answer::Failed)?;
+        let site = Site { lease, groups, ids: Ids::for_this_process(std::process::id()) };
+        if let Err(failure) = prepare(spec, &site) {
+            site.lease.release();
+            return Err(Answer::Failed(failure));
+        }
+        raise(spec, site)
+    }
+
+    /// Answers the client until it asks for the end or is gone.
+    fn serve(&mut self, client: &Channel) {
+        loop {
+            let (request, descriptors) = match client.receive::<Request>() {
+                Ok(Received::Message(request, descriptors)) => (request, descriptors),
+                Ok(Received::Closed) | Err(_) => return,
+            };
+            let answer = match request {
+                Request::Exec(exec) => self.exec(&exec, &descriptors, client),
+                Request::Disconnected => self.interfaces(),
+                // Came too late: the command it was for has ended.
+                Request::Interrupt => continue,
+                Request::Destroy => return,
+                Request::Create(_) => Ok(Answer::Failed(Failure::new("the cell exists already"))),
+            };
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(Gone::Failed(failure)) => Answer::Failed(failure),
+                Err(Gone::Client) => return,
+            };
+            drop(descriptors);
+            if client.send(&answer, &[]).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn exec(&mut self, exec: &ExecSpec, streams: &[OwnedFd], client: &Channel) -> Result<Answer, Gone> {
+        let before = self.groups.as_ref().and_then(Groups::oom_kills);
+        if let Some(groups) = &self.groups {
+            groups.reset_peak();
+        }
+        let started = Instant::now();
+        let (child, pipe) = self.admit(&Call::Admit(Box::new(exec.clone())), streams)?;
+        let forced = self.watch(&child, client, started + Duration::from_millis(exec.timeout_ms));
+        let forced = match forced {
+            Ok(forced) => forced,
+            Err(gone) => {
+                let _ = self.sweep();
+                return Err(gone);
+            }
+        };
+        let wall_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let swept = self.sweep();
+        let waited = kernel::wait_for(child.pid).step(|| "wait for the command".to_owned())?;
+        let (killed, survivors) = swept?;
+        if let Some(Outcome::CannotStart(failure)) = Outcome::read(pipe)? {
+            return Err(Gone::Failed(failure));
+        }
+        Ok(Answer::Ended(ExecEnd {
+            ended: forced.unwrap_or_else(|| ended(waited)),
+            killed,
+            survivors,
+            oom_kills: self.oom_since(before),
+            wall_us,
+            user_us: waited.user_us,
+            system_us: waited.system_us,
+            peak_memory: self.groups.as_ref().and_then(Groups::peak_memory),
+        }))
+    }
+
+    fn oom_since(&self, before: Option<u64>) -> Option<u64> {
+        let now = self.groups.as_ref().and_then(Groups::oom_kills)?;
+        Some(now.saturating_sub(before?))
+    }
+
+    fn admit(&self, call: &Call, streams: &[OwnedFd]) -> Result<(Child, OwnedFd), Failure> {
+        let borrowed: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
+        self.to_doorman.send(call, &borrowed).step(|| "call the doorman".to_owned())?;
+        match self.to_doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned())? {
+            Received::Message(Reply::Admitted(pid), descriptors) => admitted(pid, descriptors),
+            Received::Message(Reply::Failed(failure), _) => Err(failure),
+            Received::Message(Reply::Made { .. } | Reply::Refused(_), _) => Err(Failure::new("the doorman is confused")),
+            Received::Closed => Err(Failure::new("the doorman is gone")),
+        }
+    }
+
+    /// Waits until the command ends by itself, its time is up, or the client wants its end; answers with the force
+    /// that ended it, if any.
+    fn watch(&self, child: &Child, client: &Channel, deadline: Instant) -> Result<Option<Ended>, Gone> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut watched = [
+                PollFd::new(&child.pidfd, PollFlags::IN),
+                PollFd::new(client, PollFlags::IN),
+                PollFd::new(&self.init.pidfd, PollFlags::IN),
+            ];
+            let ready = poll_for(&mut watched, left)?;
+            let [command, from_client, init] = watched.map(|fd| !fd.revents().is_empty());
+            match () {
+                () if command => return Ok(None),
+                () if init => return Err(Gone::Failed(Failure::new("the cell's init was killed"))),
+                () if from_client => match client.receive::<Request>() {
+                    Ok(Received::Message(Request::Interrupt, _)) => return Ok(Some(Ended::Interrupted)),
+                    Ok(Received::Message(_, _)) => {}
+                    Ok(Received::Closed) | Err(_) => return Err(Gone::Client),
+                },
+                () if ready == 0 && Instant::now() >= deadline => return Ok(Some(Ended::TimedOut)),
+                () => {}
+            }
+        }
+    }
+
+    /// Kills whatever the command left; counts before and after.
+    fn sweep(&self) -> Result<(u32, u32), Failure> {
+        let order = if self.spec.weaknesses.contains(&Weakness::KeepProcesses) { Order::Count } else { Order::Sweep };
+        match self.ask_init(order)? {
+            Report::Swept { before, after } => Ok((before, after)),
+            Report::Interfaces(_) => Err(Failure::new("the cell's init is confused")),
+        }
+    }
+
+    fn interfaces(&self) -> Result<Answer, Gone> {
+        match self.ask_init(Order::Interfaces)? {
+            Report::Interfaces(names) => Ok(Answer::Interfaces(names)),
+            Report::Swept { .. } => Err(Gone::Failed(Failure::new("the cell's init is confused"))),
+        }
+    }
+
+    fn ask_init(&self, order: Order) -> Result<Report, Failure> {
+        self.to_init.send(&order, &[]).step(|| "call the cell's init".to_owned())?;
+        match self.to_init.receive::<Report>().step(|| "hear from the cell's init".to_owned())? {
+            Received::Message(report, _) => Ok(report),
+            Received::Closed => Err(Failure::new("the cell's init is gone")),
+        }
+    }
+
+    /// Lets the probe in and adds the groups' own word.
+    fn attest(&self) -> Result<Vec<Control>, Failure> {
+        let (child, pipe) = self.admit(&Call::Probe, &[])?;
+        let outcome = Outcome::read(pipe)?;
+        kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
+        let findings = match outcome {
+            Some(Outcome::Found(findings)) => findings,
+            Some(Outcome::CannotStart(failure)) => return Err(failure),
+            None => return Err(Failure::new("the probe said nothing")),
+        };
+        let mut controls: Vec<Control> = findings.into_iter().map(control).collect();
+        controls.extend(limit_controls(&self.spec, self.groups.as_ref()));
+        Ok(controls)
+    }
+
+    /// Kills what lives, removes what is left.
+    fn destroy(self) -> Vec<Failure> {
+        kill(&self.init);
+        kill(&self.doorman);
+        drop((self.to_doorman, self.to_init));
+        reap_all();
+        self.lease.release()
+    }
+}
+
+/// Why a request got no answer of its own.
+enum Gone {
+    Client,
+    Failed(Failure),
+}
+
+impl From<Failure> for Gone {
+    fn from(failure: Failure) -> Gone {
+        Gone::Failed(failure)
+    }
+}
+
+fn admitted(pid: i32, descriptors: Vec<OwnedFd>) -> Result<(Child, OwnedFd), Failure> {
+    let mut descriptors = descriptors.into_iter();
+    match (Pid::from_raw(pid), descriptors.next(), descriptors.next()) {
+        (Some(pid), Some(pidfd), Some(pipe)) => Ok((Child { pid, pidfd }, pipe)),
+        _ => Err(Failure::new("the doorman's answer is incomplete")),
+    }
+}
+
+fn poll_for(watched: &mut [PollFd<'_>], left: Duration) -> Result<usize, Failure> {
+    // A millisecond more, so that a wait never ends just before its deadline and spins.
+    let left = Timespec::try_from(left + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    match poll(watched, Some(&left)) {
+        Err(rustix::io::Errno::INTR) => Ok(0),
+        other => other.step(|| "wait for the command".to_owned()),
+    }
+}
+
+fn ended(waited: Waited) -> Ended {
+    if libc::WIFSIGNALED(waited.status) {
+        Ended::Signalled(libc::WTERMSIG(waited.status))
+    } else {
+        Ended::Exited(libc::WEXITSTATUS(waited.status))
+    }
+}
+
+fn kill(child: &Child) {
+    // Gone already is what is wanted.
+    let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
+}
+
+/// The kernel ends a process namespace only when each of its processes was waited for, those of ours included.
+fn reap_all() {
+    while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
+}
+
+fn plan_groups(spec: &CellSpec) -> Result<Option<Groups>, Answer> {
+    match (Parents::find(), spec.isolation) {
+        (Ok(parents), _) => Ok(Some(Groups::planned(&parents, &spec.id))),
+        (Err(_), Isolation::BestEffort) => Ok(None),
+        (Err(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason.to_string()))),
+    }
+}
+
+fn prepare(spec: &CellSpec, site: &Site) -> Result<(), Failure> {
+    Scratch::of(spec).create(site.ids, &spec.guest)?;
+    match &site.groups {
+        Some(groups) => groups.create(&spec.limits),
+        None => Ok(()),
+    }
+}
+
+/// Starts the doorman, waits until the cell stands, and has it probed.
+fn raise(spec: &CellSpec, site: Site) -> Result<Made, Answer> {
+    let ids = site.ids;
+    let started = start_doorman(spec, &site);
+    let (doorman, to_doorman, to_init) = match started {
+        Ok(started) => started,
+        Err(failure) => {
+            site.lease.release();
+            return Err(Answer::Failed(failure));
+        }
+    };
+    let (init, kind, link) = match hear_made(&to_doorman) {
+        Ok(made) => made,
+        Err(answer) => {
+            kill(&doorman);
+            drop((to_doorman, to_init));
+            reap_all();
+            site.lease.release();
+            return Err(answer);
+        }
+    };
+    let Site { lease, groups, .. } = site;
+    let cell = Cell { spec: spec.clone(), lease, groups, doorman, to_doorman, init, to_init };
+    // Only now: an ordinary user's child must be reachable while its ids are mapped.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    finish(cell, ids, kind, link)
+}
+
+fn finish(cell: Cell, ids: Ids, kind: Option<LinkKind>, link: Option<OwnedFd>) -> Result<Made, Answer> {
+    let controls = match cell.attest() {
+        Ok(controls) => controls,
+        Err(failure) => {
+            cell.destroy();
+            return Err(Answer::Failed(failure));
+        }
+    };
+    if let Some(broken) = controls.iter().find(|control| control.enforced == "broken") {
+        let reason = format!("the probe found that `{}` does not hold: {}", broken.control, broken.proof);
+        cell.destroy();
+        return Err(Answer::Refused(Refusal::Isolation(reason)));
+    }
+    let created = Created {
+        init: cell.init.pid.as_raw_nonzero().get(),
+        controls,
+        link: kind,
+        mode: if ids.is_range() { "root" } else { "user" }.to_owned(),
+        groups: cell.groups.as_ref().map_or("none", |groups| groups.version.name()).to_owned(),
+    };
+    Ok((cell, created, link))
+}
+
+fn start_doorman(spec: &CellSpec, site: &Site) -> Result<(Child, Channel, Channel), Failure> {
+    let (to_doorman, doormans_end) = Channel::pair().step(|| "make a channel".to_owned())?;
+    let (to_init, inits_end) = Channel::pair().step(|| "make a channel".to_owned())?;
+    match kernel::clone(0).step(|| "start the doorman".to_owned())? {
+        Cloned::Parent(pid, pidfd) => Ok((Child { pid, pidfd }, to_doorman, to_init)),
+        Cloned::Child => {
+            drop((to_doorman, to_init));
+            let groups = site.groups.as_ref();
+            Doorman { spec, ids: site.ids, groups, keeper: doormans_end, init: inits_end }.live()
+        }
+    }
+}
+
+type Standing = (Child, Option<LinkKind>, Option<OwnedFd>);
+
+fn hear_made(doorman: &Channel) -> Result<Standing, Answer> {
+    let failed = |text: &str| Answer::Failed(Failure::new(text));
+    let heard = doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned()).map_err(Answer::Failed)?;
+    match heard {
+        Received::Message(Reply::Made { init, link }, descriptors) => {
+            let mut descriptors = descriptors.into_iter();
+            match (Pid::from_raw(init), descriptors.next()) {
+                (Some(pid), Some(pidfd)) => Ok((Child { pid, pidfd }, link, descriptors.next())),
+                _ => Err(failed("the doorman's answer is incomplete")),
+            }
+        }
+        Received::Message(Reply::Refused(refusal), _) => Err(Answer::Refused(refusal)),
+        Received::Message(Reply::Failed(failure), _) => Err(Answer::Failed(failure)),
+        Received::Message(Reply::Admitted(_), _) => Err(failed("the doorman is confused")),
+        Received::Closed => Err(failed("the doorman died while making the cell")),
+    }
+}
+
+fn control(finding: Finding) -> Control {
+    let enforced = if finding.holds { "yes" } else { "broken" };
+    Control { control: finding.control, requested: "yes".to_owned(), enforced: enforced.to_owned(), proof: finding.proof }
+}
+
+/// The limits as the kernel reads them back.
+fn limit_controls(spec: &CellSpec, groups: Option<&Groups>) -> Vec<Control> {
+    let asked = spec.limits;
+    let found = groups.and_then(Groups::read_limits);
+    let source = groups.map_or("no control group may be made here".to_owned(), |groups| {
+        format!("read back from control groups {}", groups.version.name())
+    });
+    let row = |name: &str, requested: String, enforced: Option<String>| Control {
+        control: name.to_owned(),
+        requested,
+        enforced: enforced.unwrap_or_else(|| "none".to_owned()),
+        proof: source.clone(),
+    };
+    vec![
+        row("memory", asked.memory.to_string(), found.map(|limits| limits.memory.to_string())),
+        row("cpu_millis", asked.cpu_millis.to_string(), found.map(|limits| limits.cpu_millis.to_string())),
+        row("pids", asked.pids.to_string(), found.map(|limits| limits.pids.to_string())),
+    ]
+}

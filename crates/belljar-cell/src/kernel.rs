@@ -1,0 +1,292 @@
+//! The system calls that no safe wrapper offers.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::process::Pid;
+
+/// All namespaces that a cell has of its own.
+pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS) as u64;
+
+/// What a clone gives: in the parent the child's id and descriptor, in the child nothing.
+#[derive(Debug)]
+pub(crate) enum Cloned {
+    /// This is the parent.
+    Parent(Pid, OwnedFd),
+    /// This is the child.
+    Child,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Forks with new namespaces or other clone flags; the child shares nothing with its parent but open files.
+///
+/// The caller must be single-threaded: the child goes on allocating.
+pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
+    let mut pidfd: c_int = -1;
+    // A sibling takes the exit signal of its creator: the kernel refuses another one beside CLONE_PARENT.
+    let exit_signal = if flags & libc::CLONE_PARENT as u64 == 0 { libc::SIGCHLD as u64 } else { 0 };
+    let mut arguments = CloneArguments {
+        flags: flags | libc::CLONE_PIDFD as u64,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal,
+        ..CloneArguments::default()
+    };
+    // SAFETY: the structure has the size given, the flags share no memory with the child (no CLONE_VM), and the
+    // process has one thread, so the child's copy of the heap and of all locks is consistent.
+    let result = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw mut arguments, std::mem::size_of::<CloneArguments>())
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Cloned::Child),
+        // SAFETY: on success the kernel stored a new descriptor that nobody else owns.
+        pid => Ok(Cloned::Parent(to_pid(pid)?, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+    }
+}
+
+fn to_pid(raw: c_long) -> io::Result<Pid> {
+    i32::try_from(raw).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[repr(C)]
+struct MountAttributes {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Read-only, for [`set_mount_attributes`].
+pub(crate) const MOUNT_READ_ONLY: u64 = 0x1;
+/// No set-user-id programs.
+pub(crate) const MOUNT_NO_SUID: u64 = 0x2;
+/// No device nodes.
+pub(crate) const MOUNT_NO_DEVICES: u64 = 0x4;
+const MOUNT_IDMAP: u64 = 0x0010_0000;
+const RECURSIVE: c_uint = 0x8000;
+
+/// Whether a call covers the mounts below as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// This mount only.
+    One,
+    /// This mount and all below it.
+    All,
+}
+
+/// Sets attributes on a mount, and maps its owners into a user namespace when one is given.
+pub(crate) fn set_mount_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: u64,
+    owners: Option<BorrowedFd<'_>>,
+    depth: Depth,
+) -> io::Result<()> {
+    let idmap = if owners.is_some() { MOUNT_IDMAP } else { 0 };
+    let arguments = MountAttributes {
+        attr_set: attributes | idmap,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: owners.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    let recursive = if depth == Depth::All { RECURSIVE } else { 0 };
+    // SAFETY: the path is an empty C string, the structure lives during the call and has the size given.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH as c_uint | recursive,
+            &raw const arguments,
+            std::mem::size_of::<MountAttributes>(),
+        )
+    })
+}
+
+/// Marks every descriptor from `first` on to be closed at exec.
+pub(crate) fn close_on_exec_from(first: c_uint) -> io::Result<()> {
+    // SAFETY: marking descriptors changes no memory.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+/// The number of `CAP_KILL`.
+pub(crate) const CAP_KILL: u32 = 5;
+/// The number of `CAP_SYS_ADMIN`.
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
+
+/// Reduces the thread's effective and permitted capabilities to those of the mask (below 32), inheritable to none.
+pub(crate) fn keep_capabilities(mask: u32) -> io::Result<()> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let low = CapabilityData { effective: mask, permitted: mask, inheritable: 0 };
+    let data = [low, CapabilityData::default()];
+    // SAFETY: header and data have the layout of version 3 and live during the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })
+}
+
+/// The thread's permitted capabilities.
+pub(crate) fn permitted_capabilities() -> io::Result<u64> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let mut data = [CapabilityData::default(); 2];
+    // SAFETY: header and data have the layout of version 3 and live during the call.
+    check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) })?;
+    Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
+}
+
+/// Removes every capability from the bounding set, so that no later exec can regain one.
+pub(crate) fn drop_bounding_set() -> io::Result<()> {
+    for capability in 0..64 {
+        match prctl(libc::PR_CAPBSET_DROP, capability) {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A prctl call that takes one number.
+pub(crate) fn prctl(option: c_int, argument: c_ulong) -> io::Result<c_int> {
+    // SAFETY: the options used here take numbers only and touch no memory of ours.
+    let result = unsafe { libc::prctl(option, argument, 0 as c_ulong, 0 as c_ulong, 0 as c_ulong) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Puts every signal back to its default and unblocks all of them.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    for signal in 1..=64 {
+        if signal != libc::SIGKILL && signal != libc::SIGSTOP {
+            // SAFETY: SIG_DFL is a valid disposition; the two signals the C library keeps for itself refuse, harmlessly.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+    // SAFETY: an all-zero signal set is the empty set.
+    let empty: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives during the call.
+    check(c_long::from(unsafe {
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, std::ptr::null_mut())
+    }))
+}
+
+/// Lets the kernel reap this process's children by itself.
+pub(crate) fn reap_by_kernel() {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// How a child ended and what it used, as the kernel counted it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waited {
+    /// The raw wait status.
+    pub status: c_int,
+    /// User time in microseconds, its waited-for children included.
+    pub user_us: u64,
+    /// System time in microseconds.
+    pub system_us: u64,
+}
+
+/// Waits for one child and takes its resource usage.
+pub(crate) fn wait_for(pid: Pid) -> io::Result<Waited> {
+    let mut status: c_int = 0;
+    // SAFETY: an all-zero rusage is a valid value to be overwritten.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are valid during the call.
+        let result =
+            unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, &raw mut usage) };
+        if result > 0 {
+            return Ok(Waited {
+                status,
+                user_us: microseconds(usage.ru_utime),
+                system_us: microseconds(usage.ru_stime),
+            });
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+fn microseconds(time: libc::timeval) -> u64 {
+    u64::try_from(time.tv_sec * 1_000_000 + time.tv_usec).unwrap_or(0)
+}
+
+/// Replaces this process; returns only on failure.
+pub(crate) fn execute(program: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let argv = pointers(arguments);
+    let envp = pointers(environment);
+    // SAFETY: both arrays end with a null pointer and their strings outlive the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Ends this process at once, without running anything of the copied parent's.
+pub(crate) fn exit_now(code: c_int) -> ! {
+    // SAFETY: _exit never returns and runs no handlers.
+    unsafe { libc::_exit(code) }
+}
+
+/// Sets the supplementary groups of this thread to none.
+pub(crate) fn clear_groups() -> io::Result<()> {
+    // SAFETY: a count of zero reads no memory.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<libc::gid_t>()) })
+}
+
+/// Installs a compiled syscall filter on this thread.
+pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let header = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the header points to `len` instructions that live during the call; the kernel only reads them.
+    check(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header)
+    })
+}
+
+fn check(result: c_long) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sends SIGKILL to every process this one may signal but itself; in a cell's init that is the whole cell.
+pub(crate) fn kill_all_others() {
+    // SAFETY: sending a signal touches no memory; the caller is the first process of its process namespace.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}

@@ -1,0 +1,160 @@
+//! Leases: what a cell has on this machine, written before it has it, so that anybody can clean up after a crash.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Step};
+use crate::groups::Groups;
+use crate::remove::remove_tree;
+
+/// How long a dead cell's processes may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LEASE: &str = "lease.json";
+const LOCK: &str = "lock";
+
+/// What is written down about a cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The format of this file.
+    pub format: u32,
+    /// The cell.
+    pub id: String,
+    /// The keeper's process id.
+    pub keeper: u32,
+    /// The control groups it has or was about to make.
+    pub groups: Option<Groups>,
+}
+
+/// A lease that this process holds. The lock goes with the process and its children, however they end.
+#[derive(Debug)]
+pub struct Held {
+    folder: PathBuf,
+    lease: Lease,
+    _lock: File,
+}
+
+impl Lease {
+    /// Makes the cell's folder and takes its lease.
+    pub fn take(cells: &Path, id: &str, groups: Option<Groups>) -> Result<Held, Failure> {
+        let step = || format!("take the lease in {}", cells.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(cells).step(step)?;
+        let gate = File::open(cells).step(step)?;
+        gate.lock_shared().step(step)?;
+        let folder = cells.join(id);
+        DirBuilder::new().mode(0o700).create(&folder).step(step)?;
+        let lock = File::create_new(folder.join(LOCK)).step(step)?;
+        lock.lock().step(step)?;
+        let lease = Lease { format: 1, id: id.to_owned(), keeper: std::process::id(), groups };
+        write(&folder, &lease).step(step)?;
+        Ok(Held { folder, lease, _lock: lock })
+    }
+}
+
+fn write(folder: &Path, lease: &Lease) -> io::Result<()> {
+    let temporary = folder.join("lease.new");
+    fs::write(&temporary, serde_json::to_vec(lease)?)?;
+    fs::rename(temporary, folder.join(LEASE))
+}
+
+impl Held {
+    /// Gives everything back that the lease lists; what fails is said, and stays listed for a later try.
+    pub fn release(self) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        if let Some(groups) = &self.lease.groups
+            && let Err(failure) = groups.remove(PATIENCE)
+        {
+            failures.push(failure);
+            return failures;
+        }
+        if let Err(failure) = remove_tree(&self.folder).step(|| format!("remove {}", self.folder.display())) {
+            failures.push(failure);
+        }
+        failures
+    }
+}
+
+/// What a reaping did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct Reaped {
+    /// Cells whose keeper was gone and that are gone now.
+    pub removed: Vec<String>,
+    /// Cells that are in use.
+    pub alive: Vec<String>,
+    /// What could not be removed.
+    pub failures: Vec<String>,
+}
+
+/// Removes what dead keepers left behind; never touches a cell whose lock is held.
+pub fn reap(cells: &Path) -> io::Result<Reaped> {
+    let mut reaped = Reaped::default();
+    for held in abandoned(cells, &mut reaped)? {
+        let id = held.lease.id.clone();
+        match held.release().as_slice() {
+            [] => reaped.removed.push(id),
+            failures => reaped.failures.extend(failures.iter().map(ToString::to_string)),
+        }
+    }
+    Ok(reaped)
+}
+
+/// Takes the locks of all abandoned cells. The gate is shut meanwhile, so a folder without a lock is half-made by a
+/// process that died, not by one that is at it.
+fn abandoned(cells: &Path, reaped: &mut Reaped) -> io::Result<Vec<Held>> {
+    let gate = match File::open(cells) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    gate.lock()?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(cells)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let id = entry.file_name().to_string_lossy().into_owned();
+        match claim(&entry.path(), &id)? {
+            Some(held) => found.push(held),
+            None => reaped.alive.push(id),
+        }
+    }
+    Ok(found)
+}
+
+fn claim(folder: &Path, id: &str) -> io::Result<Option<Held>> {
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+    match lock.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(error)) => return Err(error),
+        Ok(()) => {}
+    }
+    let written = fs::read(folder.join(LEASE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    // Without a lease nothing but the folder was made yet.
+    let lease = written.unwrap_or_else(|| Lease { format: 1, id: id.to_owned(), keeper: 0, groups: None });
+    Ok(Some(Held { folder: folder.to_owned(), lease, _lock: lock }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_holds_is_reaped() {
+        let base = tempfile::tempdir().unwrap();
+        let cells = base.path().join("cells");
+        let held = Lease::take(&cells, "alive", None).unwrap();
+        drop(Lease::take(&cells, "dead", None).unwrap());
+        fs::create_dir(cells.join("half-made")).unwrap();
+        let reaped = reap(&cells).unwrap();
+        let mut removed = reaped.removed.clone();
+        removed.sort();
+        assert_eq!(removed, ["dead", "half-made"]);
+        assert_eq!((reaped.alive, reaped.failures), (vec!["alive".to_owned()], Vec::new()));
+        assert_eq!(held.release(), Vec::new());
+        assert_eq!(fs::read_dir(&cells).unwrap().count(), 0);
+    }
+}

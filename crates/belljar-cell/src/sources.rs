@@ -1,0 +1,140 @@
+//! What a cell's root is built from: trees of the host, cut off as detached mounts before anything else happens.
+//!
+//! Root cuts them off outside, with owners mapped; an ordinary user cannot, so there the cell's init does it in its
+//! own mount namespace. Either way every path of the host is resolved here and never again.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+use crate::cell::{CellSpec, Piece, Root};
+use crate::failure::{Failure, Step};
+use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
+use crate::scratch::Scratch;
+
+/// The device nodes every guest has.
+pub(crate) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// User namespaces that say how owners on disk look inside; only root has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owners<'a> {
+    /// For the layers of the image.
+    pub image: BorrowedFd<'a>,
+    /// For the workspace.
+    pub workspace: BorrowedFd<'a>,
+}
+
+/// Everything a root is built from, as detached mounts in a fixed order.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    /// One for each of [`DEVICES`].
+    pub devices: Vec<OwnedFd>,
+    /// The folder the guest may write to.
+    pub workspace: OwnedFd,
+    /// Private folders of the cell: home, `/tmp`, `/var/tmp`.
+    pub private: Vec<OwnedFd>,
+    /// The pieces of the host, or the lower layer.
+    pub image: Vec<OwnedFd>,
+    /// The upper layer's folder, when there is one.
+    pub layer: Option<OwnedFd>,
+}
+
+impl Sources {
+    /// Cuts off every tree that the cell needs.
+    pub(crate) fn open(spec: &CellSpec, owners: Option<Owners<'_>>) -> Result<Sources, Failure> {
+        let scratch = Scratch::of(spec);
+        let image_owners = owners.map(|owners| owners.image);
+        let devices = DEVICES.iter().map(|name| device(name)).collect::<Result<_, _>>()?;
+        let workspace = workspace(spec, owners.map(|owners| owners.workspace))?;
+        let private = scratch.private().iter().map(|path| private(path)).collect::<Result<_, _>>()?;
+        let image = image_paths(&spec.root).iter().map(|path| layer(path, image_owners)).collect::<Result<_, _>>()?;
+        let layer = match &spec.root {
+            Root::Pieces(_) => None,
+            Root::Directory(_) => Some(self::private(&scratch.layer())?),
+        };
+        Ok(Sources { devices, workspace, private, image, layer })
+    }
+
+    /// All descriptors, in an order that [`Sources::from_descriptors`] knows.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let all = self.devices.iter().chain([&self.workspace]).chain(&self.private).chain(&self.image);
+        all.chain(&self.layer).map(AsFd::as_fd).collect()
+    }
+
+    /// The same sources on the other side of a socket.
+    pub(crate) fn from_descriptors(spec: &CellSpec, descriptors: Vec<OwnedFd>) -> Result<Sources, Failure> {
+        let mut next = descriptors.into_iter();
+        let mut take = |count: usize| -> Result<Vec<OwnedFd>, Failure> {
+            let taken: Vec<OwnedFd> = next.by_ref().take(count).collect();
+            if taken.len() == count { Ok(taken) } else { Err(Failure::new("receive the cell's mounts")) }
+        };
+        let devices = take(DEVICES.len())?;
+        let workspace = take(1)?.remove(0);
+        let private = take(Scratch::of(spec).private().len())?;
+        let image = take(image_paths(&spec.root).len())?;
+        let layer = match spec.root {
+            Root::Pieces(_) => None,
+            Root::Directory(_) => take(1)?.pop(),
+        };
+        Ok(Sources { devices, workspace, private, image, layer })
+    }
+}
+
+fn image_paths(root: &Root) -> Vec<PathBuf> {
+    match root {
+        Root::Directory(path) => vec![path.clone()],
+        Root::Pieces(pieces) => pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Host(path) => Some(path.clone()),
+                Piece::Link { .. } | Piece::Folder(_) => None,
+            })
+            .collect(),
+    }
+}
+
+fn device(name: &str) -> Result<OwnedFd, Failure> {
+    let path = Path::new("/dev").join(name);
+    let mount = cut(&path, Depth::One)?;
+    kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID, None, Depth::One)
+        .step(|| format!("protect {}", path.display()))?;
+    Ok(mount)
+}
+
+fn private(path: &Path) -> Result<OwnedFd, Failure> {
+    let mount = cut(path, Depth::One)?;
+    kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID | MOUNT_NO_DEVICES, None, Depth::One)
+        .step(|| format!("protect {}", path.display()))?;
+    Ok(mount)
+}
+
+fn workspace(spec: &CellSpec, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Failure> {
+    let path = &spec.workspace.source;
+    let mount = cut(path, Depth::One).or_else(|_| cut(path, Depth::All))?;
+    kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID | MOUNT_NO_DEVICES, owners, Depth::One).step(|| {
+        format!("map the owners of {} (its file system must support idmapped mounts: ext4, xfs, btrfs, tmpfs)", path.display())
+    })?;
+    Ok(mount)
+}
+
+/// A read-only tree of the image. Where its file system cannot map owners, they show as nobody's, which harms nothing.
+fn layer(path: &Path, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Failure> {
+    const ATTRIBUTES: u64 = MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES;
+    let mount = cut(path, Depth::All)?;
+    if kernel::set_mount_attributes(mount.as_fd(), ATTRIBUTES, owners, Depth::All).is_ok() {
+        return Ok(mount);
+    }
+    kernel::set_mount_attributes(mount.as_fd(), ATTRIBUTES, None, Depth::All)
+        .step(|| format!("protect {}", path.display()))?;
+    Ok(mount)
+}
+
+fn cut(path: &Path, depth: Depth) -> Result<OwnedFd, Failure> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if depth == Depth::All {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    open_tree(CWD, path, flags).step(|| format!("open {}", path.display()))
+}

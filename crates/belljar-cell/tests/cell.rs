@@ -1,0 +1,328 @@
+//! Cells made and used for real. The host's own /usr is the image.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use belljar_cell::cell::{
+    CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Isolation, Limits, Network, Piece, Root, Weakness, Workspace,
+};
+use belljar_cell::client::{Cell, CellError};
+
+const KEEPER: &str = env!("CARGO_BIN_EXE_belljar-keeper");
+
+struct Ground {
+    base: tempfile::TempDir,
+}
+
+fn host() -> Root {
+    let mut pieces = vec![Piece::Host(PathBuf::from("/usr"))];
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let path = Path::new("/").join(name);
+        if let Ok(target) = fs::read_link(&path) {
+            pieces.push(Piece::Link { path, target });
+        }
+    }
+    Root::Pieces(pieces)
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("workspace")).unwrap();
+        Ground { base }
+    }
+
+    fn spec(&self) -> CellSpec {
+        static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        CellSpec {
+            id: format!("test-{}-{number}", std::process::id()),
+            cells: self.base.path().join("cells"),
+            root: host(),
+            workspace: Workspace { source: self.workspace(), target: PathBuf::from("/workspace") },
+            guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
+            hostname: "belljar".into(),
+            limits: Limits { memory: 256 << 20, cpu_millis: 1000, pids: 64 },
+            isolation: Isolation::Full,
+            network: Network::None,
+            weaknesses: Vec::new(),
+        }
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.base.path().join("workspace")
+    }
+
+    fn create(&self, spec: &CellSpec) -> Result<(Cell, Created), CellError> {
+        let (cell, created, _) = Cell::start(Path::new(KEEPER), spec)?.wait()?;
+        Ok((cell, created))
+    }
+}
+
+fn shell(script: &str, timeout_ms: u64) -> ExecSpec {
+    ExecSpec {
+        programs: vec!["/bin/bash".into()],
+        arguments: vec!["-c".into(), script.into()],
+        environment: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
+        directory: "/workspace".into(),
+        timeout_ms,
+    }
+}
+
+/// Runs a script; gives its end and what it printed on both streams.
+fn run(cell: &mut Cell, script: &str, timeout_ms: u64) -> (ExecEnd, String) {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let null = File::open("/dev/null").unwrap();
+    let collector = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let end = cell.exec(&shell(script, timeout_ms), [null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
+    drop(writer);
+    (end, collector.join().unwrap())
+}
+
+fn with_cell(spec_of: impl FnOnce(&Ground) -> CellSpec, test: impl FnOnce(&Ground, &mut Cell)) {
+    let ground = Ground::new();
+    let spec = spec_of(&ground);
+    let (mut cell, _) = ground.create(&spec).unwrap();
+    test(&ground, &mut cell);
+    assert_eq!(cell.destroy().unwrap(), Vec::new());
+    assert_eq!(fs::read_dir(&spec.cells).unwrap().count(), 0, "the cell's folder is left");
+    assert!(!group_exists(&spec.id), "a control group is left");
+}
+
+fn group_exists(id: &str) -> bool {
+    let found = std::process::Command::new("find")
+        .args(["/sys/fs/cgroup", "-type", "d", "-name", &format!("belljar-cell-{id}")])
+        .output()
+        .unwrap();
+    !found.stdout.is_empty()
+}
+
+#[test]
+fn a_command_runs_and_its_exit_is_told() {
+    with_cell(Ground::spec, |_, cell| {
+        let (end, text) = run(cell, "echo hello; exit 7", 10_000);
+        assert_eq!((end.ended, end.survivors, text.as_str()), (Ended::Exited(7), 0, "hello\n"));
+        let (end, _) = run(cell, "kill -SEGV $$", 10_000);
+        assert_eq!(end.ended, Ended::Signalled(11));
+    });
+}
+
+#[test]
+fn every_control_is_in_force_and_proven() {
+    let ground = Ground::new();
+    let (cell, created) = ground.create(&ground.spec()).unwrap();
+    for control in &created.controls {
+        assert!(control.enforced == "yes" || control.enforced == control.requested, "{control:?}");
+    }
+    assert_eq!(created.controls.len(), 11);
+    cell.destroy().unwrap();
+}
+
+#[test]
+fn the_guest_sees_nothing_of_the_host() {
+    with_cell(Ground::spec, |ground, cell| {
+        let (_, text) = run(cell, "id -u; id -un; hostname; ps -e --no-headers 2>/dev/null | wc -l; env | sort", 10_000);
+        insta_like(&text, &["1000", "runner", "belljar"]);
+        assert!(!text.contains("CARGO"), "{text}");
+        let outside = ground.base.path().display().to_string();
+        let (_, text) = run(cell, &format!("ls /root /home /etc /; ls {outside}; cat /proc/1/environ; ls -l /proc/1/exe"), 10_000);
+        assert!(!text.contains("cells"), "{text}");
+        assert!(text.contains("No such file"), "{text}");
+        let (_, text) = run(cell, "cat /proc/net/dev | tail -n +3 | cut -d: -f1", 10_000);
+        assert_eq!(text.trim(), "lo");
+        let (_, text) = run(cell, "echo x > /usr/x; echo x > /etc/x; echo x > /x; mkdir /dev/x; echo x > /proc/sys/kernel/hostname", 10_000);
+        assert_eq!(text.matches("Read-only file system").count() + text.matches("Permission denied").count(), 5, "{text}");
+    });
+}
+
+fn insta_like(text: &str, lines: &[&str]) {
+    let first: Vec<&str> = text.lines().take(lines.len()).collect();
+    assert_eq!(first, lines);
+}
+
+#[test]
+fn files_come_back_owned_by_the_caller() {
+    with_cell(Ground::spec, |ground, cell| {
+        fs::write(ground.workspace().join("given"), "x").unwrap();
+        let (end, text) = run(cell, "stat -c '%u %g' given; echo y >> given; echo z > made; mkdir -p a/b; stat -c %u made", 10_000);
+        assert_eq!((end.ended, text.as_str()), (Ended::Exited(0), "1000 1000\n1000\n"));
+        use std::os::unix::fs::MetadataExt;
+        let owner = fs::metadata(ground.workspace()).unwrap().uid();
+        for name in ["given", "made", "a/b"] {
+            assert_eq!(fs::metadata(ground.workspace().join(name)).unwrap().uid(), owner, "{name}");
+        }
+    });
+}
+
+const STUBBORN: &str = "for i in 1 2 3; do setsid nohup bash -c 'trap \"\" TERM HUP INT; (trap \"\" TERM; sleep 1000) & sleep 1000' >/dev/null 2>&1 & done; echo started; ";
+
+#[test]
+fn nothing_survives_a_command_that_ends() {
+    with_cell(Ground::spec, |_, cell| {
+        let (end, text) = run(cell, &format!("{STUBBORN} sleep 0.2; exit 3"), 20_000);
+        assert_eq!((end.ended, end.survivors, text.as_str()), (Ended::Exited(3), 0, "started\n"));
+        assert!(end.killed >= 6, "{}", end.killed);
+    });
+}
+
+#[test]
+fn nothing_survives_a_timeout_and_the_output_is_kept() {
+    with_cell(Ground::spec, |_, cell| {
+        let (end, text) = run(cell, &format!("{STUBBORN} trap '' TERM; while :; do sleep 1; done"), 700);
+        assert_eq!((end.ended, end.survivors, text.as_str()), (Ended::TimedOut, 0, "started\n"));
+        let (end, _) = run(cell, "true", 10_000);
+        assert_eq!(end.ended, Ended::Exited(0), "the cell goes on after a timeout");
+    });
+}
+
+#[test]
+fn without_the_kill_step_survivors_are_counted() {
+    with_cell(
+        |ground| CellSpec { weaknesses: vec![Weakness::KeepProcesses], ..ground.spec() },
+        |_, cell| {
+            let (end, _) = run(cell, &format!("{STUBBORN} sleep 0.2"), 20_000);
+            assert!(end.survivors >= 6, "{end:?}");
+        },
+    );
+}
+
+#[test]
+fn a_process_whose_first_thread_ended_does_not_hide() {
+    with_cell(Ground::spec, |_, cell| {
+        let program = "import threading, time, ctypes, os, sys\nif os.fork(): time.sleep(0.5); sys.exit(0)\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nctypes.CDLL(None).pthread_exit(0)";
+        let (end, text) = run(cell, &format!("python3 -c '{program}' >/dev/null 2>&1; echo done"), 20_000);
+        assert_eq!((end.survivors, text.as_str()), (0, "done\n"));
+        assert!(end.killed >= 1, "{end:?}");
+    });
+}
+
+#[test]
+fn running_out_of_memory_is_told_by_the_kernel() {
+    with_cell(
+        |ground| CellSpec { limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64 }, ..ground.spec() },
+        |_, cell| {
+            let (end, _) = run(cell, "python3 -c 'x = bytearray(400 << 20)'", 20_000);
+            assert!(end.oom_kills.unwrap() > 0, "{end:?}");
+            let (end, _) = run(cell, "exit 137", 20_000);
+            assert_eq!((end.ended, end.oom_kills), (Ended::Exited(137), Some(0)));
+        },
+    );
+}
+
+#[test]
+fn a_fork_bomb_is_contained() {
+    with_cell(Ground::spec, |_, cell| {
+        let (end, _) = run(cell, "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 1", 15_000);
+        assert_eq!(end.survivors, 0, "{end:?}");
+        let (end, text) = run(cell, "echo alive", 10_000);
+        assert_eq!((end.ended, text.as_str()), (Ended::Exited(0), "alive\n"));
+    });
+}
+
+#[test]
+fn forbidden_calls_are_refused() {
+    with_cell(Ground::spec, |_, cell| {
+        for attempt in [
+            "unshare -U true", "unshare -r true", "mount -t tmpfs none /tmp", "chroot / true", "nsenter -t 1 -m true",
+            "dmesg", "kill -9 1 && sleep 0.2 && kill -0 1 && false", "cat /proc/kcore | head -c1 | grep .",
+            "python3 -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)'",
+            "python3 -c 'import socket; socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)'",
+            "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 22), 2)'",
+            "python3 -c 'import os, ctypes; l=ctypes.CDLL(None,use_errno=True); os._exit(l.syscall(250,0,0,0,0,0) == -1)'",
+        ] {
+            let (end, text) = run(cell, attempt, 10_000);
+            assert!(matches!(end.ended, Ended::Exited(code) if code != 0), "{attempt}: {end:?} {text}");
+        }
+        assert_eq!(run(cell, "true", 10_000).0.ended, Ended::Exited(0));
+    });
+}
+
+#[test]
+fn a_root_directory_is_an_image_with_a_private_layer() {
+    let ground = Ground::new();
+    let image = ground.base.path().join("image");
+    for folder in ["usr/bin", "etc", "srv"] {
+        fs::create_dir_all(image.join(folder)).unwrap();
+    }
+    let bash = std::process::Command::new("sh")
+        .arg("-c")
+        .arg(format!(
+            "cd '{0}' && mkdir -p lib lib64 && for p in /bin/bash /bin/cat /bin/ls /bin/id /bin/mkdir; do cp $p usr/bin/; \
+             ldd $p | grep -o '/[^ ]*' | while read l; do mkdir -p .$(dirname $l); cp -L $l .$l; done; done; ln -s usr/bin bin; chmod 777 srv",
+            image.display()
+        ))
+        .status()
+        .unwrap();
+    assert!(bash.success());
+    fs::write(image.join("etc/passwd"), "root:x:0:0::/root:/bin/sh").unwrap();
+    fs::write(image.join("etc/mark"), "image").unwrap();
+    let spec = CellSpec { root: Root::Directory(image.clone()), ..ground.spec() };
+    let (mut cell, _) = ground.create(&spec).unwrap();
+    let (end, text) = run(&mut cell, "cat /etc/mark; echo; id -un; echo x > /srv/x; echo x >> /etc/mark; ls /srv; ls /", 10_000);
+    assert_eq!(end.ended, Ended::Exited(0), "{text}");
+    assert!(text.starts_with("image\nrunner\n"), "{text}");
+    assert!(text.contains("Permission denied"), "{text}");
+    let (_, text) = run(&mut cell, "ls /srv", 10_000);
+    assert_eq!(text, "x\n", "what one command wrote is there for the next");
+    cell.destroy().unwrap();
+    assert!(!image.join("srv/x").exists(), "the image itself was written to");
+}
+
+#[test]
+fn a_link_opens_and_closing_it_leaves_only_the_loopback() {
+    let ground = Ground::new();
+    let spec = CellSpec { network: Network::Link, ..ground.spec() };
+    let (mut cell, created, link) = Cell::start(Path::new(KEEPER), &spec).unwrap().wait().unwrap();
+    assert!(created.link.is_some());
+    assert_eq!(cell.interfaces().unwrap().len(), 2);
+    drop(link);
+    assert_eq!(cell.interfaces().unwrap(), ["lo"]);
+    cell.destroy().unwrap();
+}
+
+#[test]
+fn the_death_of_the_keeper_is_the_death_of_the_cell() {
+    let ground = Ground::new();
+    let spec = ground.spec();
+    let (mut cell, created) = ground.create(&spec).unwrap();
+    run(&mut cell, "true", 10_000);
+    let keeper = rustix::process::Pid::from_raw(cell.keeper().cast_signed()).unwrap();
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
+    wait_until(|| !Path::new(&format!("/proc/{}/ns/pid", created.init)).exists() || is_zombie(created.init));
+    let reaped = belljar_cell::lease::reap(&spec.cells).unwrap();
+    assert_eq!(reaped.failures, Vec::<String>::new());
+    wait_until(|| { let _ = belljar_cell::lease::reap(&spec.cells); fs::read_dir(&spec.cells).unwrap().count() == 0 });
+    assert!(!group_exists(&spec.id));
+}
+
+#[test]
+fn the_death_of_the_client_is_the_death_of_the_cell() {
+    let ground = Ground::new();
+    let spec = ground.spec();
+    let (mut cell, _) = ground.create(&spec).unwrap();
+    run(&mut cell, "true", 10_000);
+    drop(cell);
+    wait_until(|| fs::read_dir(&spec.cells).unwrap().count() == 0);
+    assert!(!group_exists(&spec.id));
+}
+
+fn is_zombie(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("it did not happen");
+}
