@@ -1,5 +1,12 @@
 //! The task as a person wrote it: typed, strict, with every alias already under its one name.
 
+mod checks;
+pub mod compat;
+mod item;
+pub(crate) mod keys;
+mod load;
+mod reader;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -7,6 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, Seconds};
+
+pub use load::TASK_FILE_LIMIT;
 
 /// The newest version of the task format that this Belljar reads.
 pub const TASK_VERSION: u32 = 1;
@@ -41,8 +50,10 @@ pub struct TaskSpec {
     pub environment: EnvironmentSpec,
     /// What prepares it.
     #[serde(default)]
+    #[schemars(schema_with = "crate::schema::setup_or_commands")]
     pub setup: SetupSpec,
     /// What is run.
+    #[schemars(schema_with = "crate::schema::run_or_command")]
     pub run: RunSpec,
     /// What should come of it.
     #[serde(default)]
@@ -66,6 +77,7 @@ pub struct RepoSpec {
     pub url: String,
     /// The commit, tag or branch to check out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::text_or_number")]
     pub commit: Option<String>,
     /// Patch files, relative to the task's folder, applied in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,12 +85,13 @@ pub struct RepoSpec {
     pub patches: Vec<String>,
     /// Fixes that let old code run on newer tools, applied in this order after the patches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::compat_steps")]
     pub compat: Vec<CompatStep>,
 }
 
 /// A fix applied before setup: one of Belljar's own by name, or a command of the task's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(untagged, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum CompatStep {
     /// One of Belljar's own fixes.
     BuiltIn(String),
@@ -102,11 +115,13 @@ pub struct EnvironmentSpec {
     #[schemars(regex(pattern = "^/[^/]"))]
     pub workdir: String,
     /// Network of the run phase; only `none` in this version.
+    #[schemars(extend("const" = "none"))]
     pub network: Network,
     /// Time limit of the run phase.
     pub timeout_sec: Seconds,
     /// Variables for every command; they win over Belljar's defaults.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::schema::variables")]
     pub env: BTreeMap<String, String>,
     /// What happens when this machine cannot enforce something.
     pub isolation: Isolation,
@@ -192,6 +207,7 @@ pub struct Expectation {
     pub result: ExpectedResult,
     /// The exit codes that meet the expectation; empty means any that fits the result.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(schema_with = "crate::schema::exit_codes")]
     pub exit_codes: BTreeSet<u8>,
     /// A regular expression that must match somewhere in stdout.
     #[serde(skip_serializing_if = "Option::is_none")]
