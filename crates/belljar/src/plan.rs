@@ -1,9 +1,14 @@
 //! The plan: everything decided, nothing below it decides anything.
 
+mod resolve;
+mod text;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::{self, CanonicalError};
+use crate::fault::{Code, Fault};
 use crate::limits::Limits;
 use crate::spec::{Expectation, Isolation, Network};
 
@@ -195,4 +200,97 @@ impl PlannedShell {
         argv.push(command.script.clone());
         argv
     }
+}
+
+/// The part of a plan that is the same on every machine.
+///
+/// Left out: where the repository comes from and, for an image that is a directory, its path.
+#[derive(Serialize)]
+struct Portable<'a> {
+    format: u32,
+    task_id: &'a str,
+    suite: &'a Option<String>,
+    labels: &'a [String],
+    commit: &'a str,
+    pinned_by: PinnedBy,
+    image_kind: ImageKind,
+    workdir: &'a str,
+    user: &'a PlannedUser,
+    hostname: &'a str,
+    umask: &'a str,
+    env: &'a BTreeMap<String, String>,
+    shell: &'a PlannedShell,
+    patches: &'a [PlannedPatch],
+    phases: &'a [PlannedPhase],
+    limits: &'a Limits,
+    isolation: Isolation,
+    expectation: &'a Expectation,
+    collect: &'a [String],
+}
+
+impl Plan {
+    /// `sha256:` and the hash of the canonical JSON of the portable part.
+    pub fn digest(&self) -> Result<String, Fault> {
+        canonical::digest(&self.portable()).map_err(unwritable)
+    }
+
+    /// The whole plan as canonical JSON.
+    pub fn to_json(&self) -> Result<String, Fault> {
+        canonical::to_string(self).map_err(unwritable)
+    }
+
+    /// Reads a plan back from its JSON.
+    pub fn from_json(text: &str) -> Result<Plan, Fault> {
+        let plan: Plan = serde_json::from_str(text).map_err(|error| {
+            Fault::new(Code::RecordUnreadable, "the plan cannot be read").caused_by(error)
+        })?;
+        match plan.format {
+            PLAN_FORMAT => Ok(plan),
+            other => Err(Fault::new(
+                Code::RecordVersion,
+                format!("the plan's format is {other}, not {PLAN_FORMAT}"),
+            )),
+        }
+    }
+
+    /// The phase of that stage, where the plan has one.
+    pub fn phase(&self, stage: PhaseStage) -> Option<&PlannedPhase> {
+        self.phases.iter().find(|phase| phase.stage == stage)
+    }
+
+    /// Taken apart without `..`: a new field must be put in or left out on purpose.
+    #[rustfmt::skip]
+    fn portable(&self) -> Portable<'_> {
+        let Plan {
+            format, task_id, suite, labels, workdir, user, hostname, umask, env, shell, patches, phases,
+            limits, isolation, expectation, collect,
+            repo: PlannedRepo { url: _, commit, pinned_by },
+            image: PlannedImage { reference: _, kind },
+        } = self;
+        Portable {
+            format: *format,
+            task_id,
+            suite,
+            labels,
+            commit,
+            pinned_by: *pinned_by,
+            image_kind: *kind,
+            workdir,
+            user,
+            hostname,
+            umask,
+            env,
+            shell,
+            patches,
+            phases,
+            limits,
+            isolation: *isolation,
+            expectation,
+            collect,
+        }
+    }
+}
+
+fn unwritable(error: CanonicalError) -> Fault {
+    Fault::new(Code::Internal, "the plan has no canonical form").caused_by(error)
 }
