@@ -66,6 +66,7 @@ catalogue! {
     RepoCommitUnknown, "repo-commit-unknown", Infrastructure, "the commit is not in the repository", "check repo.commit; a force-push may have removed it";
     RepoDrift, "repo-drift", Drift, "a directory's content is not the content that was pinned", "restore the content, or pin the new commit id that is shown";
     RepoFailed, "repo-failed", Infrastructure, "git failed on this machine", "see git's own message in logs/";
+    RepoPatch, "repo-patch", Usage, "a patch does not apply to the checkout", "make the patch against the pinned commit; git's own message names the file";
     ImageUnknown, "image-unknown", Usage, "the image reference is not understood or does not exist", "use `host`, or the path of a root directory";
     PathEscapes, "path-escapes", Usage, "a path leads out of the folder it must stay in", "use a path inside the folder";
     OutputUnwritable, "output-unwritable", Infrastructure, "the output folder cannot be written", "choose another folder with --out, or mend its permissions";

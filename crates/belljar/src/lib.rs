@@ -8,5 +8,6 @@ pub mod schema;
 pub mod spec;
 pub mod spec_error;
 mod yaml;
+pub mod repo;
 
 pub use fault::{Code, Fault, Kind};

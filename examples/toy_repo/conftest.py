@@ -1,0 +1,1 @@
+"""Its place here lets pytest find calc.py without an installation."""
