@@ -1,8 +1,7 @@
 //! What a task expects of the command that decides.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 
 use regex_lite::Regex;
@@ -10,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Code, Fault};
+use crate::normalise::{Lines, open_kept};
 use crate::stream::StreamRecord;
 
 /// What a task expects of the command that decides.
@@ -52,38 +52,29 @@ pub enum OutputMatch {
     Missing,
 }
 
-/// Lines longer than this are matched in pieces, so that memory stays bounded.
-const MAX_LINE: u64 = 64 * 1024;
-
 /// Looks for a line of a kept stream that matches the pattern.
 pub fn search(run_dir: &Path, stream: &StreamRecord, pattern: Option<&str>) -> Result<OutputMatch, Fault> {
     let Some(pattern) = pattern else { return Ok(OutputMatch::NotAsked) };
     let regex = Regex::new(pattern).map_err(|error| {
         Fault::new(Code::SpecValue, format!("the pattern {pattern:?} is not a regular expression: {error}"))
     })?;
-    let path = run_dir.join(&stream.path);
-    find_line(&path, stream, &regex).map_err(|error| {
+    find_line(run_dir, stream, &regex).map_err(|error| {
         Fault::new(Code::RecordUnreadable, format!("could not read {}: {error}", stream.path))
             .caused_by(error)
     })
 }
 
-fn find_line(path: &Path, stream: &StreamRecord, regex: &Regex) -> std::io::Result<OutputMatch> {
+fn find_line(run_dir: &Path, stream: &StreamRecord, regex: &Regex) -> io::Result<OutputMatch> {
     if stream.kept_bytes == 0 {
         return Ok(if regex.is_match("") { OutputMatch::Found } else { OutputMatch::Missing });
     }
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(stream.offset))?;
-    let mut reader = BufReader::new(file.take(stream.kept_bytes));
+    let mut lines = Lines::new(open_kept(run_dir, stream)?);
     let mut line = Vec::new();
-    loop {
-        line.clear();
-        if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-            return Ok(OutputMatch::Missing);
-        }
+    while lines.next(&mut line)? {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
         if regex.is_match(&text) {
             return Ok(OutputMatch::Found);
         }
     }
+    Ok(OutputMatch::Missing)
 }

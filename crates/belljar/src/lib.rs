@@ -1,12 +1,18 @@
 //! Belljar runs code nobody has reviewed, under glass: isolated, observed, repeatable.
 
+pub mod capture;
+pub mod classify;
 pub mod event;
+pub mod evidence;
 pub mod expectation;
 pub mod fault;
+pub mod journal;
 pub mod moment;
 pub mod normalise;
 pub mod outcome;
 pub mod record;
+pub mod recorder;
+pub mod rundir;
 pub mod stage;
 pub mod stream;
 

@@ -60,6 +60,7 @@ outcomes! {
     SetupFailed, "setup_failed", Some(Task), 1, "a setup command failed";
     AgentTimeout, "agent_timeout", Some(Program), 124, "the agent ran out of time";
     AgentFailed, "agent_failed", Some(Program), 1, "the agent failed before the tests could judge its work";
+    CollectFailed, "collect_failed", Some(Infrastructure), 4, "what the task asked to keep could not be copied out";
     NotRun, "not_run", Some(Infrastructure), 4, "the command that decides was never run, and nothing says why";
     Timeout, "timeout", Some(Program), 124, "the command ran out of time";
     OutOfMemory, "out_of_memory", Some(Program), 1, "the kernel ended the command for memory";

@@ -69,9 +69,9 @@ pub struct NormalisedStream {
 /// Bytes that are not UTF-8 are written `\xNN`, a backslash is written `\\`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Preview {
-    /// The first kept bytes, up to 2 KiB.
+    /// The first 2 KiB of the kept bytes; all of them when there are no more than 4 KiB.
     pub head: String,
-    /// The last kept bytes, up to 2 KiB, where the head does not already hold them.
+    /// The last 2 KiB of the kept bytes, when the head does not hold them all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tail: String,
     /// Kept bytes between head and tail, not shown here.
