@@ -12,7 +12,9 @@ pub mod normalise;
 pub mod outcome;
 pub mod record;
 pub mod recorder;
+pub mod removal;
 pub mod rundir;
+pub mod runs;
 pub mod stage;
 pub mod stream;
 

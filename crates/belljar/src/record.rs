@@ -347,6 +347,17 @@ impl RunRecord {
         }
     }
 
+    /// The record as its journal tells it: what the plan says is kept, what happened is taken from the events.
+    #[must_use]
+    pub fn rebuilt(mut self, events: &[Event]) -> RunRecord {
+        self.isolation.controls.clear();
+        self.stages.clear();
+        self.collected.clear();
+        self.warnings.clear();
+        events.iter().for_each(|event| self.apply(event));
+        self
+    }
+
     fn stage_started(&mut self, stage: Stage, started: Moment) {
         self.stages.push(StageRecord {
             stage,

@@ -1,6 +1,6 @@
 //! The one writer of a run: takes in what happens, journals it, tells it, and keeps the record.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::classify::{Facts, FaultFact, classify};
 use crate::event::{Event, EventKind};
@@ -24,6 +24,7 @@ pub struct Recorder {
     journal: Journal,
     record: RunRecord,
     clock: Instant,
+    saved: Instant,
     next: u64,
     fault: Option<FaultFact>,
     interrupted: bool,
@@ -42,8 +43,17 @@ impl Recorder {
         let mut record = RunRecord::starting(dir.run_id(), task_id, dir.started());
         describe(&mut record);
         let clock = Instant::now();
-        let (next, fault, interrupted) = (0, None, false);
-        let mut recorder = Recorder { dir, journal, record, clock, next, fault, interrupted, observer };
+        let mut recorder = Recorder {
+            dir,
+            journal,
+            record,
+            clock,
+            saved: clock,
+            next: 0,
+            fault: None,
+            interrupted: false,
+            observer,
+        };
         recorder.save(Durability::Process)?;
         recorder.announce()?;
         Ok(recorder)
@@ -71,7 +81,8 @@ impl Recorder {
 
     /// Journals an event, takes it into the record, then tells the observer.
     ///
-    /// The record on disk follows at the end of each stage in which a guest ran.
+    /// The record on disk follows when a guest's stage ends and it is more than a second old; until
+    /// then the journal has what it lacks, and [`crate::runs::load`] puts both together.
     pub fn event(&mut self, kind: EventKind) -> Result<(), Fault> {
         let kind = self.completed(kind)?;
         let event = Event { seq: self.next, at: Moment::now(), elapsed_ms: self.elapsed(), kind };
@@ -80,9 +91,7 @@ impl Recorder {
         self.record.apply(&event);
         (self.observer)(&event);
         match event.kind {
-            EventKind::StageFinished { stage, .. } if stage.actor() == Actor::Guest => {
-                self.save(Durability::Process)
-            }
+            EventKind::StageFinished { stage, .. } if self.is_due(stage) => self.save(Durability::Process),
             _ => Ok(()),
         }
     }
@@ -147,7 +156,12 @@ impl Recorder {
         }
     }
 
-    fn save(&self, durability: Durability) -> Result<(), Fault> {
+    fn is_due(&self, stage: Stage) -> bool {
+        stage.actor() == Actor::Guest && self.saved.elapsed() > Duration::from_secs(1)
+    }
+
+    fn save(&mut self, durability: Durability) -> Result<(), Fault> {
+        self.saved = Instant::now();
         self.dir.replace(RECORD, &self.record.to_vec()?, durability)
     }
 }
