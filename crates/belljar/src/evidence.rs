@@ -3,8 +3,7 @@
 //! The guest writes this text, so it is only ever used to withhold "failed as expected", never to
 //! grant a pass: a forged line can make a result worse, not better.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::Path;
 
 use crate::classify::TestRunner;
@@ -109,14 +108,7 @@ fn unittest_summary(line: &str, unloaded: u64) -> Option<TestEvidence> {
 }
 
 fn tail(run_dir: &Path, stream: &StreamRecord) -> String {
-    read_tail(&run_dir.join(&stream.path), stream).unwrap_or_default()
-}
-
-fn read_tail(path: &Path, stream: &StreamRecord) -> std::io::Result<String> {
-    let length = stream.kept_bytes.min(TAIL);
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(stream.offset + stream.kept_bytes - length))?;
     let mut bytes = Vec::new();
-    file.take(length).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let read = stream.open_tail(run_dir, TAIL).and_then(|mut kept| kept.read_to_end(&mut bytes));
+    read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Code, Fault};
-use crate::normalise::{Lines, open_kept};
+use crate::normalise::Lines;
 use crate::stream::StreamRecord;
 
 /// What a task expects of the command that decides.
@@ -68,7 +68,7 @@ fn find_line(run_dir: &Path, stream: &StreamRecord, regex: &Regex) -> io::Result
     if stream.kept_bytes == 0 {
         return Ok(if regex.is_match("") { OutputMatch::Found } else { OutputMatch::Missing });
     }
-    let mut lines = Lines::new(open_kept(run_dir, stream)?);
+    let mut lines = Lines::new(stream.open(run_dir)?);
     let mut line = Vec::new();
     while lines.next(&mut line)? {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));

@@ -2,10 +2,12 @@
 
 pub mod capture;
 pub mod classify;
+pub mod compare;
 pub mod event;
 pub mod evidence;
 pub mod expectation;
 pub mod fault;
+mod foreign;
 pub mod journal;
 pub mod moment;
 pub mod normalise;
@@ -17,5 +19,6 @@ pub mod rundir;
 pub mod runs;
 pub mod stage;
 pub mod stream;
+pub mod treediff;
 
 pub use fault::{Code, Fault, Kind};

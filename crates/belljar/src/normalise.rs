@@ -4,8 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -177,13 +176,6 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// The kept bytes of a stream, as they are on disk now.
-pub(crate) fn open_kept(run_dir: &Path, stream: &StreamRecord) -> io::Result<io::Take<File>> {
-    let mut file = File::open(run_dir.join(&stream.path))?;
-    file.seek(SeekFrom::Start(stream.offset))?;
-    Ok(file.take(stream.kept_bytes))
-}
-
 /// The digest of a kept stream after the normalisers, read with bounded memory.
 pub fn stream(run_dir: &Path, stream: &StreamRecord) -> Result<NormalisedStream, Fault> {
     digest(run_dir, stream).map_err(|error| {
@@ -196,7 +188,7 @@ fn digest(run_dir: &Path, stream: &StreamRecord) -> io::Result<NormalisedStream>
     let mut uses = Uses::new();
     let mut hasher = Sha256::new();
     if stream.kept_bytes > 0 {
-        let mut lines = Lines::new(open_kept(run_dir, stream)?);
+        let mut lines = Lines::new(stream.open(run_dir)?);
         let mut buffer = Vec::new();
         while lines.next(&mut buffer)? {
             hasher.update(line(&buffer, &mut uses).as_ref());

@@ -116,10 +116,20 @@ impl Recorder {
     /// Judges the run, journals the verdict and writes the final record to the disk.
     pub fn finish(mut self) -> Result<RunRecord, Fault> {
         let verdict = self.judge();
-        self.event(EventKind::RunFinished { verdict })?;
-        self.journal.sync()?;
+        let journalled = self.event(EventKind::RunFinished { verdict }).and_then(|()| self.journal.sync());
+        if let Err(fault) = journalled {
+            self.finish_unjournalled(&fault);
+        }
         self.save(Durability::Power)?;
         Ok(self.record)
+    }
+
+    /// Ends the record although the journal could not be: the record then says why.
+    fn finish_unjournalled(&mut self, fault: &Fault) {
+        self.fault.get_or_insert(FaultFact { stage: None, code: fault.code });
+        self.record.error.get_or_insert_with(|| ErrorRecord::from(fault));
+        let kind = EventKind::RunFinished { verdict: self.judge() };
+        self.record.apply(&Event { seq: self.next, at: Moment::now(), elapsed_ms: self.elapsed(), kind });
     }
 
     fn judge(&self) -> Verdict {

@@ -1,16 +1,16 @@
 //! The folder of runs: list, find, load, prune. Whatever lies in it is foreign until shown otherwise.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, TryLockError};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use serde::Serialize;
 use ulid::Ulid;
 
 use crate::fault::{Code, Fault};
+use crate::foreign::open_plain;
 use crate::journal::replay;
 use crate::moment::{Millis, Moment};
 use crate::outcome::Outcome;
@@ -169,26 +169,16 @@ fn read_record(path: &Path) -> Result<RunRecord, Fault> {
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_own(path)?.take(MAX_RECORD + 1).read_to_end(&mut bytes)?;
+    open_plain(path)?.take(MAX_RECORD + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_RECORD {
         return Err(io::Error::new(ErrorKind::FileTooLarge, "larger than any record"));
     }
     Ok(bytes)
 }
 
-/// Opens a plain file that may have been put there by anybody: no link is followed, no pipe waited for.
-pub(crate) fn open_own(path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "not a plain file"));
-    }
-    Ok(file)
-}
-
 /// Whether a process holds the run's lock.
 fn is_held(path: &Path) -> bool {
-    match open_own(&path.join(LOCK)).map(|lock| lock.try_lock_shared()) {
+    match open_plain(&path.join(LOCK)).map(|lock| lock.try_lock_shared()) {
         Ok(Err(TryLockError::WouldBlock)) => true,
         Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => false,
     }

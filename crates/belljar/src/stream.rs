@@ -1,10 +1,14 @@
 //! What is known of one stream of one command.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::foreign::open_beneath;
 use crate::normalise::Normaliser;
 
 /// One stream of one command: where its bytes are, how many, and their hashes.
@@ -38,6 +42,19 @@ impl StreamRecord {
     /// Whether the file holds less than the guest wrote.
     pub fn truncated(&self) -> bool {
         self.dropped_bytes > 0
+    }
+
+    /// The kept bytes as they are on disk now; a path that leads out of the run directory is refused.
+    pub fn open(&self, run_dir: &Path) -> io::Result<io::Take<File>> {
+        self.open_tail(run_dir, self.kept_bytes)
+    }
+
+    /// The last kept bytes, at most this many.
+    pub fn open_tail(&self, run_dir: &Path, most: u64) -> io::Result<io::Take<File>> {
+        let length = self.kept_bytes.min(most);
+        let mut file = open_beneath(run_dir, &self.path)?;
+        file.seek(SeekFrom::Start(self.offset.saturating_add(self.kept_bytes - length)))?;
+        Ok(file.take(length))
     }
 }
 
