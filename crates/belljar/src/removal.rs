@@ -1,0 +1,122 @@
+//! Removal of a tree that a guest has written: no link is followed, no mount is entered.
+//!
+//! A guest can leave folders without permissions, and nest them deeper than a stack or a path can
+//! go. So nothing recurses: each folder's own folders are first moved up to the top of the tree.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, chmod, fstat, openat, openat2, renameat, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+
+/// Removes a directory and everything in it; what is already gone is no error.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = openat(CWD, parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let top = match enter(parent.as_fd(), name) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    let mut moved = 0;
+    while sweep_top(&top, &mut moved)? > 0 {}
+    Ok(gone(unlinkat(&parent, name, AtFlags::REMOVEDIR))?)
+}
+
+/// One pass over the top folder; says how many entries it met.
+fn sweep_top(top: &OwnedFd, moved: &mut u64) -> rustix::io::Result<u64> {
+    let mut met = 0;
+    for entry in Dir::read_from(top)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_dots(name) {
+            continue;
+        }
+        met += 1;
+        if remove_file(top.as_fd(), name)? == Removed::No {
+            hoist(top, name, moved)?;
+            gone(unlinkat(top, name, AtFlags::REMOVEDIR))?;
+        }
+    }
+    Ok(met)
+}
+
+/// Empties one folder of the top: its files are removed, its folders moved up beside it.
+fn hoist(top: &OwnedFd, name: &CStr, moved: &mut u64) -> rustix::io::Result<()> {
+    let folder = match enter(top.as_fd(), name) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        let child = entry.file_name();
+        if is_dots(child) || remove_file(folder.as_fd(), child)? == Removed::Yes {
+            continue;
+        }
+        // Moving a folder writes its `..`, so it must be writable itself.
+        drop(enter(folder.as_fd(), child)?);
+        renameat(&folder, child, top, free_name(top, moved)?)?;
+    }
+    Ok(())
+}
+
+fn free_name(top: &OwnedFd, moved: &mut u64) -> rustix::io::Result<String> {
+    loop {
+        *moved += 1;
+        let name = format!(".hoisted-{moved}");
+        match statat(top, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(name),
+            other => drop(other?),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Removed {
+    Yes,
+    No,
+}
+
+fn remove_file(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Removed> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(Removed::Yes),
+        Err(Errno::ISDIR) => Ok(Removed::No),
+        // Some filesystems answer so for a folder.
+        Err(Errno::PERM) if is_folder(folder, name)? => Ok(Removed::No),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_folder(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// Opens a folder, giving its owner all rights first; refuses links and other mounts.
+fn enter(parent: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let handle = openat2(parent, name, flags, Mode::empty(), resolve)?;
+    if fstat(&handle)?.st_mode & 0o700 != 0o700 {
+        // The handle is the very folder, so this cannot be led astray by a link.
+        chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
+    }
+    openat(&handle, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
