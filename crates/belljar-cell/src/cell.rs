@@ -19,6 +19,8 @@ pub struct CellSpec {
     pub root: Root,
     /// The folder of the host that the guest may write to.
     pub workspace: Workspace,
+    /// The host's bundle of certificate authorities, shown at [`CERTIFICATES`].
+    pub certificates: Option<PathBuf>,
     /// Who the guest is inside.
     pub guest: Guest,
     /// The name of the machine inside.
@@ -33,6 +35,9 @@ pub struct CellSpec {
     #[serde(default)]
     pub weaknesses: Vec<Weakness>,
 }
+
+/// Where every guest finds the certificate authorities that the host trusts.
+pub const CERTIFICATES: &str = "/etc/belljar/ca-certificates.crt";
 
 /// What the guest sees as `/`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use rustix::mount::{
     unmount,
 };
 
-use crate::cell::{CellSpec, Guest, Piece, Root};
+use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root};
 use crate::failure::{Failure, Step};
 use crate::kernel::{self, Depth, MOUNT_READ_ONLY};
 use crate::link;
@@ -47,7 +47,7 @@ pub(crate) fn build(spec: &CellSpec, sources: Sources) -> Result<(), Failure> {
         .step(|| "make the mounts private".to_owned())?;
     // Must exist before the old root goes: the kernel gives a fresh /proc only to who could see one already.
     let proc = new_mount(c"proc", &[], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)?;
-    let Sources { devices, workspace, private, image, layer } = sources;
+    let Sources { devices, workspace, private, certificates, image, layer } = sources;
     match layer {
         None => enter_empty_root()?,
         Some(layer) => enter_overlay(spec, &image, &layer)?,
@@ -56,6 +56,9 @@ pub(crate) fn build(spec: &CellSpec, sources: Sources) -> Result<(), Failure> {
         place_pieces(pieces, &image)?;
         write_accounts(Path::new("/"), &spec.guest)?;
         write_names(Path::new("/"), &spec.hostname)?;
+    }
+    if let Some(certificates) = certificates {
+        place(certificates.as_fd(), Path::new(CERTIFICATES))?;
     }
     place_private(spec, &private)?;
     place(workspace.as_fd(), &spec.workspace.target)?;
@@ -162,8 +165,10 @@ fn create_folders(base: &Path, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The names of the machine, and an empty file for the certificates to be shown at.
 fn write_names(root: &Path, hostname: &str) -> Result<(), Failure> {
-    create_folders(root, Path::new("/etc"))?;
+    create_folders(root, Path::new("/etc/belljar"))?;
+    write_file(&root.join(relative(Path::new(CERTIFICATES))), "")?;
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n");
     write_file(&root.join("etc/hosts"), &hosts)?;
     write_file(&root.join("etc/hostname"), &format!("{hostname}\n"))?;

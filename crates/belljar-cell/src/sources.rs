@@ -35,6 +35,8 @@ pub(crate) struct Sources {
     pub workspace: OwnedFd,
     /// Private folders of the cell: home, `/tmp`, `/var/tmp`.
     pub private: Vec<OwnedFd>,
+    /// The bundle of certificate authorities, when there is one.
+    pub(crate) certificates: Option<OwnedFd>,
     /// The pieces of the host, or the lower layer.
     pub image: Vec<OwnedFd>,
     /// The upper layer's folder, when there is one.
@@ -50,16 +52,18 @@ impl Sources {
         let workspace = workspace(spec, owners.map(|owners| owners.workspace))?;
         let private = scratch.private().iter().map(|path| private(path)).collect::<Result<_, _>>()?;
         let image = image_paths(&spec.root).iter().map(|path| layer(path, image_owners)).collect::<Result<_, _>>()?;
+        let certificates = spec.certificates.as_ref().map(|path| layer(path, image_owners)).transpose()?;
         let layer = match &spec.root {
             Root::Pieces(_) => None,
             Root::Directory(_) => Some(self::private(&scratch.layer())?),
         };
-        Ok(Sources { devices, workspace, private, image, layer })
+        Ok(Sources { devices, workspace, private, certificates, image, layer })
     }
 
     /// All descriptors, in an order that [`Sources::from_descriptors`] knows.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let all = self.devices.iter().chain([&self.workspace]).chain(&self.private).chain(&self.image);
+        let all = self.devices.iter().chain([&self.workspace]).chain(&self.private);
+        let all = all.chain(&self.certificates).chain(&self.image);
         all.chain(&self.layer).map(AsFd::as_fd).collect()
     }
 
@@ -73,12 +77,13 @@ impl Sources {
         let devices = take(DEVICES.len())?;
         let workspace = take(1)?.remove(0);
         let private = take(Scratch::of(spec).private().len())?;
+        let certificates = take(usize::from(spec.certificates.is_some()))?.pop();
         let image = take(image_paths(&spec.root).len())?;
         let layer = match spec.root {
             Root::Pieces(_) => None,
             Root::Directory(_) => take(1)?.pop(),
         };
-        Ok(Sources { devices, workspace, private, image, layer })
+        Ok(Sources { devices, workspace, private, certificates, image, layer })
     }
 }
 

@@ -44,6 +44,7 @@ impl Ground {
             root: host(),
             workspace: Workspace { source: self.workspace(), target: PathBuf::from("/workspace") },
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
+            certificates: None,
             hostname: "belljar".into(),
             limits: Limits { memory: 256 << 20, cpu_millis: 1000, pids: 64 },
             isolation: Isolation::Full,

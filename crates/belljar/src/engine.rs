@@ -1,0 +1,129 @@
+//! The contract of every engine: where sandboxes come from and what they promise.
+
+pub mod embedded;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_image::reference::Image;
+
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::outcome::Ending;
+use crate::plan::PlannedUser;
+use crate::record::{ControlRecord, EngineRecord, Usage};
+use crate::spec::{Isolation, Network};
+
+/// Where sandboxes come from.
+///
+/// The duties of an engine:
+///
+/// 1. A sandbox it returns enforces every control that was asked for, and each was probed before the engine returns.
+///    What cannot be enforced is refused with a fault of kind `Environment`, unless the order says best effort.
+/// 2. `Ok(Exit)` means that the command was started; how it ended is in the [`Exit`]. `Err` means that it could not
+///    be run at all.
+/// 3. When `exec` returns, no process of the command is left; `Exit::survivors` says so because it was counted.
+/// 4. Exit, times and usage come from outside the sandbox, never from anything the guest can write.
+/// 5. `disconnect` returns only when every connection is closed and the guest has no interface but its loopback.
+/// 6. The death of the calling process ends the sandbox; what it leaves on disk is under a lease that anybody can reap.
+/// 7. Files in the workspace come back owned by the caller.
+/// 8. `destroy` removes everything; what could not be removed is returned, not hidden.
+pub trait Engine: Send + Sync {
+    /// The engine's name, as in `--engine`.
+    fn name(&self) -> &'static str;
+
+    /// Makes a sandbox. Network events go to `sink` from a thread of the engine's own.
+    fn create(&self, order: &Order, sink: NetworkSink) -> Result<Made, Fault>;
+}
+
+/// Who is told what the guest does on the network; the payload is the gateway's own event.
+pub type NetworkSink = Box<dyn FnMut(serde_json::Value) + Send>;
+
+/// A sandbox to be made, everything decided.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// A unique name.
+    pub id: String,
+    /// The root file system.
+    pub image: Image,
+    /// The folder of the host that the guest may write to.
+    pub workspace: PathBuf,
+    /// Where the guest sees it.
+    pub workdir: String,
+    /// Who the guest is.
+    pub user: PlannedUser,
+    /// The name of the machine inside.
+    pub hostname: String,
+    /// What the sandbox may use at most.
+    pub limits: Limits,
+    /// What happens when something cannot be enforced.
+    pub isolation: Isolation,
+    /// What the sandbox can reach until it is disconnected.
+    pub network: Network,
+}
+
+/// A sandbox that was made.
+pub struct Made {
+    /// The sandbox.
+    pub sandbox: Box<dyn Sandbox>,
+    /// The engine and facts of the machine.
+    pub engine: EngineRecord,
+    /// What was asked for and what is enforced.
+    pub controls: Vec<ControlRecord>,
+}
+
+/// A live place to run commands in.
+pub trait Sandbox: Send {
+    /// Runs a command to its end.
+    fn exec(&mut self, command: &Command) -> Result<Exit, Fault>;
+
+    /// Closes every connection and takes the network away.
+    fn disconnect(&mut self) -> Result<(), Fault>;
+
+    /// Ends the running command from another thread.
+    fn stopper(&self) -> Arc<dyn Fn() + Send + Sync>;
+
+    /// Takes the sandbox down; what could not be removed is listed.
+    fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault>;
+}
+
+/// A command and where its output goes.
+#[derive(Debug)]
+pub struct Command {
+    /// Programs to try in order, absolute paths inside.
+    pub programs: Vec<String>,
+    /// The arguments after the program's name.
+    pub arguments: Vec<String>,
+    /// The whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// The working directory inside.
+    pub directory: String,
+    /// When it is killed.
+    pub timeout: Duration,
+    /// Standard output.
+    pub stdout: OwnedFd,
+    /// Standard error.
+    pub stderr: OwnedFd,
+}
+
+/// How a command ended, by evidence from outside the sandbox.
+#[derive(Debug, Clone)]
+pub struct Exit {
+    /// How.
+    pub ending: Ending,
+    /// The exit code as a shell would tell it.
+    pub exit_code: i32,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Processes left after its tree was killed.
+    pub survivors: u32,
+    /// How often the kernel killed for lack of memory; `None` where nothing counts it.
+    pub memory_kills: Option<u64>,
+    /// How long it took.
+    pub wall: Duration,
+    /// What it used.
+    pub usage: Usage,
+}

@@ -1,0 +1,252 @@
+//! The embedded engine: cells of `belljar-cell`, no daemon.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_cell::cell::{self, CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Piece, Refusal, Root, Workspace};
+use belljar_cell::client::{Cell, CellError};
+use belljar_image::host::{self, HostPiece};
+use belljar_image::reference::Image;
+use serde_json::json;
+
+use crate::engine::{Command, Engine, Exit, Made, NetworkSink, Order, Sandbox};
+use crate::fault::{Code, Fault};
+use crate::gateway::{Gateway, GatewayOptions};
+use crate::moment::Millis;
+use crate::outcome::Ending;
+use crate::record::{ControlRecord, EngineRecord, Usage};
+use crate::spec::{Isolation, Network};
+
+/// How long the kernel may take to remove a closed link.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Cells on this machine.
+#[derive(Debug, Clone)]
+pub struct Embedded {
+    /// The program that becomes the keeper: one whose `main` calls `belljar_cell::keeper::run_if_asked`.
+    pub keeper: PathBuf,
+    /// The folder that holds one folder per cell.
+    pub cells: PathBuf,
+    /// The resolvers that the gateway asks.
+    pub resolvers: Vec<std::net::SocketAddr>,
+}
+
+impl Engine for Embedded {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn create(&self, order: &Order, sink: NetworkSink) -> Result<Made, Fault> {
+        let spec = self.cell(order);
+        let pending = Cell::start(&self.keeper, &spec).map_err(fault)?;
+        let (cell, created, link) = pending.wait().map_err(fault)?;
+        let gateway = match (created.link, link) {
+            (Some(kind), Some(link)) => Some(self.open_gateway(kind, link, sink)?),
+            _ => None,
+        };
+        let controls = controls(&created, order);
+        let engine = engine_record(&created);
+        Ok(Made { sandbox: Box::new(EmbeddedSandbox { cell, gateway }), engine, controls })
+    }
+}
+
+impl Embedded {
+    fn cell(&self, order: &Order) -> CellSpec {
+        let (uid, gid) = (order.user.uid, order.user.gid);
+        CellSpec {
+            id: order.id.clone(),
+            cells: self.cells.clone(),
+            root: root(&order.image),
+            workspace: Workspace { source: order.workspace.clone(), target: PathBuf::from(&order.workdir) },
+            certificates: host::certificates(),
+            guest: Guest { uid, gid, name: order.user.name.clone(), home: PathBuf::from(&order.user.home) },
+            hostname: order.hostname.clone(),
+            limits: cell::Limits {
+                memory: order.limits.memory.0,
+                cpu_millis: order.limits.cpus.millis(),
+                pids: order.limits.pids,
+            },
+            isolation: match order.isolation {
+                Isolation::Full => cell::Isolation::Full,
+                Isolation::BestEffort => cell::Isolation::BestEffort,
+            },
+            network: match order.network {
+                Network::None => cell::Network::None,
+                Network::Outbound => cell::Network::Link,
+            },
+            weaknesses: Vec::new(),
+        }
+    }
+
+    fn open_gateway(
+        &self,
+        kind: belljar_cell::link::LinkKind,
+        link: std::os::fd::OwnedFd,
+        mut sink: NetworkSink,
+    ) -> Result<Gateway, Fault> {
+        let options = GatewayOptions::outbound(self.resolvers.clone());
+        let sink = Box::new(move |event| sink(serde_json::to_value(event).unwrap_or_default()));
+        Gateway::start(kind, link, options, sink)
+            .map_err(|error| Fault::new(Code::NetworkUnavailable, format!("the gateway did not start: {error}")))
+    }
+}
+
+fn root(image: &Image) -> Root {
+    match image {
+        Image::Directory(path) => Root::Directory(path.clone()),
+        Image::Host => Root::Pieces(host::pieces().into_iter().map(piece).collect()),
+    }
+}
+
+fn piece(piece: HostPiece) -> Piece {
+    match piece {
+        HostPiece::Tree(path) => Piece::Host(path),
+        HostPiece::Link { path, target } => Piece::Link { path, target },
+    }
+}
+
+fn engine_record(created: &Created) -> EngineRecord {
+    let kernel = rustix::system::uname();
+    let facts = BTreeMap::from([
+        ("kernel".to_owned(), json!(kernel.release().to_string_lossy())),
+        ("machine".to_owned(), json!(kernel.machine().to_string_lossy())),
+        ("control_groups".to_owned(), json!(created.groups)),
+        ("mode".to_owned(), json!(created.mode)),
+        ("link".to_owned(), json!(created.link)),
+    ]);
+    EngineRecord { name: "embedded".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), facts }
+}
+
+fn controls(created: &Created, order: &Order) -> Vec<ControlRecord> {
+    let mut controls: Vec<ControlRecord> = created.controls.iter().map(control).collect();
+    let network = match order.network {
+        Network::None => ("none", "the guest's only interface is its loopback"),
+        Network::Outbound => ("outbound", "one link, whose other end is the gateway; closed before the run phase"),
+    };
+    controls.push(ControlRecord {
+        control: "network".to_owned(),
+        requested: network.0.to_owned(),
+        enforced: Some(network.0.to_owned()),
+        proof: network.1.to_owned(),
+    });
+    controls
+}
+
+fn control(control: &cell::Control) -> ControlRecord {
+    ControlRecord {
+        control: control.control.clone(),
+        requested: control.requested.clone(),
+        enforced: (control.enforced != "none").then(|| control.enforced.clone()),
+        proof: control.proof.clone(),
+    }
+}
+
+/// A cell with its gateway.
+struct EmbeddedSandbox {
+    cell: Cell,
+    gateway: Option<Gateway>,
+}
+
+impl Sandbox for EmbeddedSandbox {
+    fn exec(&mut self, command: &Command) -> Result<Exit, Fault> {
+        let null = File::open("/dev/null")
+            .map_err(|error| Fault::new(Code::SandboxFailed, "could not open /dev/null").caused_by(error))?;
+        let spec = ExecSpec {
+            programs: command.programs.clone(),
+            arguments: command.arguments.clone(),
+            environment: command.environment.clone(),
+            directory: command.directory.clone(),
+            timeout_ms: u64::try_from(command.timeout.as_millis()).unwrap_or(u64::MAX),
+        };
+        let streams = [null.as_fd(), command.stdout.as_fd(), command.stderr.as_fd()];
+        self.cell.exec(&spec, streams).map(|end| exit(&end)).map_err(fault)
+    }
+
+    fn disconnect(&mut self) -> Result<(), Fault> {
+        if let Some(gateway) = self.gateway.take() {
+            gateway.stop();
+        }
+        let deadline = Instant::now() + LINK_PATIENCE;
+        loop {
+            let interfaces = self.cell.interfaces().map_err(fault)?;
+            if interfaces == ["lo"] {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let message = format!("the guest still has the interfaces {}", interfaces.join(", "));
+                return Err(Fault::new(Code::SandboxFailed, message));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let interrupter = self.cell.interrupter();
+        // A keeper that is gone has nothing to interrupt.
+        Arc::new(move || drop(interrupter.interrupt()))
+    }
+
+    fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault> {
+        let EmbeddedSandbox { cell, gateway } = *self;
+        if let Some(gateway) = gateway {
+            gateway.stop();
+        }
+        let failures = cell.destroy().map_err(fault)?;
+        Ok(failures.iter().map(ToString::to_string).collect())
+    }
+}
+
+fn exit(end: &ExecEnd) -> Exit {
+    let (ending, exit_code, signal) = ending(end);
+    Exit {
+        ending,
+        exit_code,
+        signal,
+        survivors: end.survivors,
+        memory_kills: end.oom_kills,
+        wall: Duration::from_micros(end.wall_us),
+        usage: Usage {
+            user_ms: Some(Millis::from_micros(end.user_us)),
+            system_ms: Some(Millis::from_micros(end.system_us)),
+            peak_memory_bytes: end.peak_memory,
+            killed_processes: Some(u64::from(end.killed)),
+            ..Usage::default()
+        },
+    }
+}
+
+/// The exit code of a program that was killed for memory is its own business; that it was, is the kernel's word.
+fn ending(end: &ExecEnd) -> (Ending, i32, Option<i32>) {
+    let starved = end.oom_kills.is_some_and(|kills| kills > 0);
+    match end.ended {
+        Ended::TimedOut => (Ending::TimedOut, 124, None),
+        Ended::Interrupted => (Ending::Interrupted, 130, None),
+        Ended::Exited(0) => (Ending::Exited, 0, None),
+        Ended::Exited(code) if starved => (Ending::OutOfMemory, code, None),
+        Ended::Exited(code) => (Ending::Exited, code, None),
+        Ended::Signalled(signal) if starved => (Ending::OutOfMemory, 128 + signal, Some(signal)),
+        Ended::Signalled(signal) => (Ending::Signalled, 128 + signal, Some(signal)),
+    }
+}
+
+fn fault(error: CellError) -> Fault {
+    let code = match &error {
+        CellError::Refused(Refusal::Limits(_)) => Code::LimitsUnavailable,
+        CellError::Refused(Refusal::Isolation(_)) => Code::IsolationUnavailable,
+        CellError::Refused(Refusal::Link(_)) => Code::NetworkUnavailable,
+        CellError::Failed(failure) if failure.errno == DISK_FULL => Code::DiskFull,
+        CellError::StartKeeper { .. }
+        | CellError::Talk { .. }
+        | CellError::KeeperGone
+        | CellError::Failed(_)
+        | CellError::Unexpected => Code::SandboxFailed,
+    };
+    Fault::new(code, format!("the sandbox: {error}")).hint(code.remedy()).caused_by(error)
+}
+
+/// ENOSPC, as it crosses the keeper's socket.
+const DISK_FULL: i32 = 28;
