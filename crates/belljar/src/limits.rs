@@ -44,18 +44,6 @@ pub enum AmountError {
     /// The text is not a time in seconds.
     #[error("`{0}` is not a number of seconds; write one with at most three decimals, such as 300 or 0.5")]
     Seconds(String),
-    /// The amount is below or above what is possible.
-    #[error("{what} must be between {least} and {most}, not {found}")]
-    Range {
-        /// What the amount is of.
-        what: &'static str,
-        /// The least allowed.
-        least: String,
-        /// The most allowed.
-        most: String,
-        /// What was written.
-        found: String,
-    },
 }
 
 /// A size in bytes.

@@ -87,7 +87,7 @@ impl fmt::Display for Spot {
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());
         writeln!(f, "{margin} |")?;
-        writeln!(f, "{number} | {}", self.shown)?;
+        writeln!(f, "{}", format!("{number} | {}", self.shown).trim_end())?;
         write!(f, "{margin} | {}", self.caret())
     }
 }
@@ -173,11 +173,11 @@ pub enum SpecError {
         hint: String,
     },
     /// A value of the wrong type.
-    #[error("{}", at(spot, &format!("`{key}` must be {expected}, not {found}")))]
+    #[error("{}", at(spot, &format!("{key} must be {expected}, not {found}")))]
     WrongType {
         /// Where.
         spot: Box<Spot>,
-        /// The key.
+        /// The key, as words.
         key: String,
         /// What it must be.
         expected: String,

@@ -265,7 +265,9 @@ fn scanner(error: &Error) -> (String, Option<&'static str>) {
         w if w.contains("mapping values are not allowed") => {
             Some("if `:` belongs to the text, put the text in quotes; otherwise check the indentation")
         }
-        w if w.contains("unexpected character") => Some(QUOTE),
+        w if w.contains("unexpected character") => {
+            return (words.replace(": `", " `").replace('\'', "`"), Some(QUOTE));
+        }
         w if w.contains("escape") => Some("use single quotes to keep backslashes as they are"),
         _ => None,
     };

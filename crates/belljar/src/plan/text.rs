@@ -9,19 +9,18 @@ use crate::spec::{Expectation, ExpectedResult, Isolation, Network};
 impl Plan {
     /// The plan as a numbered list of everything that will happen, in order.
     pub fn to_text(&self) -> String {
-        let mut steps = vec![self.checkout_step()];
+        let mut steps = vec![self.sandbox_step(), self.checkout_step()];
         steps.extend(
             self.patches
                 .iter()
                 .map(|patch| format!("apply {} (sha256:{})", shown(&patch.path), patch.sha256)),
         );
-        steps.push(self.sandbox_step());
         steps.extend(self.phases.iter().map(phase_step));
-        steps.push(expectation_step(&self.expectation));
         if !self.collect.is_empty() {
             steps.push(format!("keep{}", list(self.collect.iter().map(|path| shown(path)))));
         }
         steps.push("destroy the sandbox".to_owned());
+        steps.push(expectation_step(&self.expectation));
         let mut text = self.title();
         for (index, step) in steps.iter().enumerate() {
             let _ = writeln!(text, "{:2}. {step}", index + 1);
@@ -72,7 +71,7 @@ impl Plan {
         let shell = self.shell.candidates.join(" or ");
         let mut text =
             format!("\nEvery command goes through {shell} {}, a login shell;", self.shell.flags.join(" "));
-        text.push_str(" after its profile exactly these variables are set again:\n");
+        text.push_str(" after its profile these variables are set again:\n");
         for (name, value) in &self.env {
             let _ = writeln!(text, "    {name}={}", shown(value));
         }

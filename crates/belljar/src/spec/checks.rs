@@ -123,7 +123,7 @@ pub(crate) fn workdir(item: &Item<'_>) -> Result<String, SpecError> {
     let in_kernel = KERNEL_TREES.iter().any(|tree| Path::new(text).starts_with(tree));
     match in_kernel || SYSTEM_FOLDERS.contains(&text) {
         true => {
-            Err(item.wrong_value(format!("`{}` must not be in {}, which the system needs", item.path, text)))
+            Err(item.wrong_value(format!("`{}` must not be {text}: the system needs that place", item.path)))
         }
         false => Ok(normal),
     }

@@ -54,8 +54,8 @@ pub fn names() -> String {
 /// In the home directory, which setup and run share.
 const CONSTRAINT_FILE: &str = "/home/runner/.belljar-constraints.txt";
 
-/// Before 58 setup.py files with `use_2to3` still build; Python 3.12 needs newer ones, 81 is the first
-/// without `pkg_resources` in sight.
+/// Before 58, `setup.py` files with `use_2to3` still build. Python 3.12 needs newer ones; below 81 is what
+/// setuptools itself tells users of `pkg_resources` to pin.
 const SETUPTOOLS_CAP: &str = r#"cat > /home/runner/.belljar-constraints.txt <<'END'
 setuptools<58; python_version < "3.12"
 setuptools<81; python_version >= "3.12"

@@ -20,7 +20,7 @@ pub(crate) struct Item<'a> {
 impl<'a> Item<'a> {
     /// The whole document.
     pub(crate) fn root(source: &'a Source, node: &'a Node) -> Item<'a> {
-        Item { source, path: "the task".to_owned(), node, key_mark: Mark::START }
+        Item { source, path: String::new(), node, key_mark: Mark::START }
     }
 
     fn mark(&self) -> Mark {
@@ -36,12 +36,14 @@ impl<'a> Item<'a> {
     }
 
     fn wrong_type_with(&self, expected: &str, mut hints: Vec<String>) -> SpecError {
-        if matches!(self.node.value, Value::Null) {
-            hints.push("write a value after the key, or delete the key".to_owned());
+        match self.node.value {
+            Value::Null if self.path.is_empty() => hints.push("begin with `id: …`".to_owned()),
+            Value::Null => hints.push("write a value after the key, or delete the key".to_owned()),
+            _ => {}
         }
         SpecError::WrongType {
             spot: self.source.spot(self.mark()),
-            key: self.path.clone(),
+            key: if self.path.is_empty() { "the task".to_owned() } else { format!("`{}`", self.path) },
             expected: expected.to_owned(),
             found: self.found(),
             hints,
@@ -145,8 +147,8 @@ impl<'a> Item<'a> {
     /// The items of a list.
     pub(crate) fn list(&self, of: &str) -> Result<Vec<Item<'a>>, SpecError> {
         let Value::List(nodes) = &self.node.value else {
-            let hints = match self.node.value {
-                Value::Text(_) => vec![format!("write a list: [{}]", of.trim_start_matches("a list of "))],
+            let hints = match &self.node.value {
+                Value::Text(text) => vec![format!("write a list: [{}]", short(text))],
                 _ => Vec::new(),
             };
             return Err(self.wrong_type_with(of, hints));
@@ -170,7 +172,10 @@ impl<'a> Item<'a> {
     }
 
     fn value(&self, entry: &'a Entry) -> Item<'a> {
-        let path = format!("{}.{}", self.path, short(&entry.key));
+        let path = match self.path.as_str() {
+            "" => short(&entry.key),
+            above => format!("{above}.{}", short(&entry.key)),
+        };
         Item { source: self.source, path, node: &entry.node, key_mark: entry.mark }
     }
 

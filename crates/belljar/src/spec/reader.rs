@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::limits::{AmountError, Bytes, Cpus, Limits, Seconds};
+use crate::limits::{Bytes, Cpus, Limits, Seconds};
 use crate::spec::checks;
 use crate::spec::compat;
 use crate::spec::item::{Fields, Item, Spelled, short};
@@ -169,44 +169,43 @@ const LONGEST: Seconds = Seconds::from_millis(30 * 24 * 3_600_000);
 
 fn timeout(item: &Item<'_>) -> Result<Seconds, SpecError> {
     let seconds: Seconds = item.amount("a number of seconds", Spelled::Number)?;
-    in_range(item, "a timeout", seconds, Seconds::from_millis(1), LONGEST)
+    in_range(item, " seconds", seconds, [Seconds::from_millis(1), LONGEST])
 }
 
 fn limits(item: &Item<'_>) -> Result<Limits, SpecError> {
     let usual = Limits::default();
     let fields = item.fields(&keys::LIMITS)?;
-    let largest = Bytes(1 << 50);
     let pids = |item: &Item<'_>| item.whole(1, 4_194_304).map(|pids| u32::try_from(pids).unwrap_or(u32::MAX));
     Ok(Limits {
-        memory: fields.read("memory", usual.memory, |item| size(item, "memory", Bytes(4 << 20), largest))?,
+        memory: fields.read("memory", usual.memory, |item| size(item, Bytes(4 << 20)))?,
         cpus: fields.read("cpus", usual.cpus, cpus)?,
         pids: fields.read("pids", usual.pids, pids)?,
-        output: fields.read("output", usual.output, |item| size(item, "output", Bytes(1), largest))?,
+        output: fields.read("output", usual.output, |item| size(item, Bytes(1)))?,
     })
 }
 
-fn size(item: &Item<'_>, what: &'static str, least: Bytes, most: Bytes) -> Result<Bytes, SpecError> {
+fn size(item: &Item<'_>, least: Bytes) -> Result<Bytes, SpecError> {
     let bytes: Bytes = item.amount("a size such as 512MiB", Spelled::NumberOrText)?;
-    in_range(item, what, bytes, least, most)
+    in_range(item, "", bytes, [least, Bytes(1 << 50)])
 }
 
 fn cpus(item: &Item<'_>) -> Result<Cpus, SpecError> {
     let cpus: Cpus = item.amount("a number of processors", Spelled::NumberOrText)?;
-    in_range(item, "cpus", cpus, Cpus::from_millis(10), Cpus::from_millis(1_024_000))
+    in_range(item, "", cpus, [Cpus::from_millis(10), Cpus::from_millis(1_024_000)])
 }
 
 fn in_range<T: Ord + ToString>(
     item: &Item<'_>,
-    what: &'static str,
+    unit: &str,
     found: T,
-    least: T,
-    most: T,
+    bounds: [T; 2],
 ) -> Result<T, SpecError> {
-    if (&least..=&most).contains(&&found) {
+    let [least, most] = bounds;
+    if least <= found && found <= most {
         return Ok(found);
     }
     let (least, most, found) = (least.to_string(), most.to_string(), found.to_string());
-    Err(item.wrong_value(AmountError::Range { what, least, most, found }.to_string()))
+    Err(item.wrong_value(format!("`{}` must be between {least} and {most}{unit}, not {found}", item.path)))
 }
 
 fn env(item: &Item<'_>) -> Result<BTreeMap<String, String>, SpecError> {
