@@ -1,14 +1,19 @@
 //! Belljar runs code nobody has reviewed, under glass: isolated, observed, repeatable.
 
+pub mod advice;
 pub mod canonical;
 pub mod capture;
 pub mod classify;
+mod collect;
 pub mod compare;
+pub mod engine;
 pub mod event;
 pub mod evidence;
 pub mod expectation;
 pub mod fault;
 mod foreign;
+pub mod gateway;
+pub mod interrupt;
 pub mod journal;
 pub mod limits;
 pub mod moment;
@@ -19,12 +24,15 @@ pub mod record;
 pub mod recorder;
 pub mod removal;
 pub mod repo;
+pub mod run;
 pub mod rundir;
 pub mod runs;
 pub mod schema;
+mod shell;
 pub mod spec;
 pub mod spec_error;
 pub mod stage;
+mod stages;
 pub mod stream;
 pub mod treediff;
 mod yaml;

@@ -88,7 +88,7 @@ impl Embedded {
         link: std::os::fd::OwnedFd,
         mut sink: NetworkSink,
     ) -> Result<Gateway, Fault> {
-        let options = GatewayOptions::outbound(self.resolvers.clone());
+        let options = GatewayOptions::new(self.resolvers.clone());
         let sink = Box::new(move |event| sink(serde_json::to_value(event).unwrap_or_default()));
         Gateway::start(kind, link, options, sink)
             .map_err(|error| Fault::new(Code::NetworkUnavailable, format!("the gateway did not start: {error}")))

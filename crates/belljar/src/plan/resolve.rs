@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use belljar_cell::cell::CERTIFICATES;
+
 use crate::canonical::hexadecimal;
 use crate::fault::{Code, Fault};
 use crate::plan::{
@@ -23,16 +25,22 @@ const HOME: &str = "/home/runner";
 /// What every command gets unless a fix or the task says otherwise. What varies between machines is
 /// fixed here, and what would ask or colour is told that nobody looks.
 const DEFAULT_ENV: &[(&str, &str)] = &[
+    ("CURL_CA_BUNDLE", CERTIFICATES),
+    ("GIT_SSL_CAINFO", CERTIFICATES),
     ("HOME", HOME),
     ("LANG", "C.UTF-8"),
     ("LC_ALL", "C.UTF-8"),
     ("LOGNAME", USER),
+    ("NODE_EXTRA_CA_CERTS", CERTIFICATES),
     ("NO_COLOR", "1"),
     ("PATH", "/home/runner/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("PIP_CERT", CERTIFICATES),
     ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     ("PIP_NO_INPUT", "1"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
     ("PYTHONHASHSEED", "0"),
+    ("REQUESTS_CA_BUNDLE", CERTIFICATES),
+    ("SSL_CERT_FILE", CERTIFICATES),
     ("TERM", "dumb"),
     ("TZ", "UTC"),
     ("USER", USER),

@@ -1,0 +1,239 @@
+//! One task from its file to its record: load, plan, run.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belljar_image::reference::{Image, ReferenceError};
+
+use crate::engine::Engine;
+use crate::event::EventKind;
+use crate::expectation;
+use crate::fault::{Code, Fault, Kind};
+use crate::interrupt::Interrupt;
+use crate::outcome::StageOutcome;
+use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage};
+use crate::record::RunRecord;
+use crate::recorder::{Observer, Recorder};
+use crate::repo::{Repositories, ResolvedCommit, Source, SourceKind};
+use crate::rundir::{Durability, PLAN, RunDir};
+use crate::spec::{self, LoadedTask, TaskSpec};
+use crate::stage::{Stage, Stream};
+use crate::stages::Stages;
+
+/// A task that was read and whose sources exist.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The file and what it says.
+    pub loaded: LoadedTask,
+    /// Where the code comes from.
+    pub source: Source,
+    /// The root file system.
+    pub image: Image,
+}
+
+impl Task {
+    /// Reads a task file, or the one in a folder, and finds what it refers to.
+    pub fn load(path: &Path) -> Result<Task, Fault> {
+        let loaded = TaskSpec::load(path)?;
+        let source = Source::parse(&loaded.spec.repo.url, &loaded.folder).map_err(|error| {
+            let fault = Fault::from(error);
+            with_hints(loaded.fault_at("repo.url", fault.code, fault.message.clone()), fault)
+        })?;
+        let image = Image::find(&loaded.spec.environment.image, &loaded.folder)
+            .map_err(|error| image_fault(&loaded, &error))?;
+        Ok(Task { loaded, source, image })
+    }
+
+    fn planned_image(&self) -> PlannedImage {
+        let kind = match self.image {
+            Image::Host => ImageKind::Host,
+            Image::Directory(_) => ImageKind::Directory,
+        };
+        PlannedImage { reference: self.image.to_string(), kind }
+    }
+}
+
+fn image_fault(loaded: &LoadedTask, error: &ReferenceError) -> Fault {
+    loaded.fault_at("environment.image", Code::ImageUnknown, error.to_string())
+}
+
+fn with_hints(mut located: Fault, original: Fault) -> Fault {
+    located.hints.extend(original.hints);
+    located
+}
+
+/// A plan with the commit that it was made from.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Everything decided.
+    pub plan: Plan,
+    /// The commit as the repositories know it.
+    pub resolved: ResolvedCommit,
+}
+
+/// Decides everything: asks the repository for the commit, and fills in the rest.
+pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> {
+    let spec = &task.loaded.spec;
+    let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
+        let fault = Fault::from(error);
+        match fault.code.kind() {
+            Kind::Usage => with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault),
+            Kind::Environment | Kind::Infrastructure | Kind::Drift => fault,
+        }
+    })?;
+    let kind = match resolved.kind {
+        SourceKind::Directory => PinnedBy::Tree,
+        SourceKind::Repository | SourceKind::Bundle | SourceKind::Remote => PinnedBy::Commit,
+    };
+    let commit =
+        crate::plan::ResolvedCommit { sha: resolved.sha.clone(), commit_time: resolved.commit_time, kind };
+    Ok(Planned { plan: Plan::resolve(&task.loaded, commit, task.planned_image())?, resolved })
+}
+
+/// Who watches a run.
+pub struct Watch {
+    /// Told of each event, after the journal has it.
+    pub observer: Observer,
+    /// Told of output as it comes.
+    pub live: Live,
+    /// A request to stop.
+    pub interrupt: Arc<Interrupt>,
+}
+
+/// Who is shown output as it comes.
+pub type Live = Arc<dyn Fn(Stage, Stream, &[u8]) + Send + Sync>;
+
+/// What a run needs beside its task.
+#[derive(Clone, Copy)]
+pub struct Runner<'a> {
+    /// Where sandboxes come from.
+    pub engine: &'a dyn Engine,
+    /// Where code comes from.
+    pub repositories: &'a Repositories,
+    /// The folder that holds `runs/`.
+    pub out: &'a Path,
+}
+
+/// A run that ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its record.
+    pub record: RunRecord,
+}
+
+impl Runner<'_> {
+    /// Runs a task and leaves a record, whatever happens to the task.
+    ///
+    /// `Err` means that there is no record: the input was wrong, or the output folder cannot be written.
+    pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
+        match plan(task, self.repositories) {
+            Ok(planned) => self.run_planned(task, &planned, watch),
+            Err(fault) if fault.code.kind() == Kind::Infrastructure => self.record_unplanned(task, &fault, watch),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn run_planned(&self, task: &Task, planned: &Planned, watch: Watch) -> Result<Finished, Fault> {
+        let Watch { observer, live, interrupt } = watch;
+        let plan = &planned.plan;
+        let digest = plan.digest()?;
+        let dir = self.run_dir(task)?;
+        dir.replace(PLAN, plan.to_json()?.as_bytes(), Durability::Process)?;
+        let path = dir.path().to_owned();
+        let recorder = Recorder::start(dir, &plan.task_id, observer, |record| describe(record, plan, &digest))?;
+        let recorder = Arc::new(Mutex::new(recorder));
+        Stages {
+            task,
+            planned,
+            engine: self.engine,
+            repositories: self.repositories,
+            recorder: Arc::clone(&recorder),
+            dir: path.clone(),
+            live,
+            interrupt: &interrupt,
+        }
+        .perform();
+        let recorder = Arc::into_inner(recorder)
+            .ok_or_else(|| Fault::new(Code::Internal, "somebody still writes to a finished run"))?;
+        let record = recorder.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
+        Ok(Finished { path, record })
+    }
+
+    fn run_dir(&self, task: &Task) -> Result<RunDir, Fault> {
+        let dir = RunDir::create(self.out, &task.loaded.spec.id)?;
+        let name = Path::new(task.loaded.path.file_name().unwrap_or("task.yaml".as_ref()));
+        dir.freeze_task([(name, task.loaded.bytes.as_slice())])?;
+        for patch in &task.loaded.spec.repo.patches {
+            let bytes = std::fs::read(task.loaded.folder.join(patch)).map_err(|error| {
+                Fault::new(Code::SpecValue, format!("the patch {patch} cannot be read: {error}"))
+            })?;
+            dir.freeze_task([(Path::new(patch), bytes.as_slice())])?;
+        }
+        Ok(dir)
+    }
+
+    /// The record of a run whose code could not be had: there is no plan, but there is a reason.
+    fn record_unplanned(&self, task: &Task, fault: &Fault, watch: Watch) -> Result<Finished, Fault> {
+        let stage = if fault.code == Code::RepoCommitUnknown { Stage::Checkout } else { Stage::Clone };
+        let dir = self.run_dir(task)?;
+        let path = dir.path().to_owned();
+        let log = dir.log(stage, Stream::Stderr);
+        let mut recorder = Recorder::start(dir, &task.loaded.spec.id, watch.observer, |record| {
+            record.suite.clone_from(&task.loaded.spec.suite);
+            record.repo_url = Some(task.source.to_string());
+            record.expectation = expectation_of(&task.loaded.spec.expect);
+        })?;
+        recorder.event(EventKind::StageStarted { stage })?;
+        std::fs::write(&log, format!("belljar: {fault}\n")).map_err(|error| crate::rundir::unwritable(&log, error))?;
+        recorder.failed(Some(stage), fault)?;
+        let duration_ms = recorder.elapsed();
+        recorder.event(EventKind::StageFinished { stage, outcome: StageOutcome::Failed, duration_ms })?;
+        Ok(Finished { path, record: recorder.finish()? })
+    }
+}
+
+/// What the plan says, in the record's words.
+fn describe(record: &mut RunRecord, plan: &Plan, digest: &str) {
+    record.plan_digest = digest.to_owned();
+    record.suite.clone_from(&plan.suite);
+    record.labels.clone_from(&plan.labels);
+    record.expectation = expectation_of(&plan.expectation);
+    record.repo_url = Some(plan.repo.url.clone());
+    record.repo_commit = Some(plan.repo.commit.clone());
+    record.isolation.level = word(&plan.isolation);
+    record.network = plan.phases.iter().map(|phase| (phase.stage.into(), value(&phase.network))).collect();
+    record.limits = [
+        ("memory", value(&plan.limits.memory.0)),
+        ("cpu_millis", value(&plan.limits.cpus.millis())),
+        ("pids", value(&plan.limits.pids)),
+        ("output", value(&plan.limits.output.0)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    record.environment.clone_from(&plan.env);
+    record.user = Some(format!("{} ({}:{})", plan.user.name, plan.user.uid, plan.user.gid));
+    record.umask = Some(plan.umask.clone());
+}
+
+fn value(of: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(of).unwrap_or_default()
+}
+
+fn word(of: &impl serde::Serialize) -> String {
+    value(of).as_str().unwrap_or_default().to_owned()
+}
+
+fn expectation_of(expect: &spec::Expectation) -> expectation::Expectation {
+    let codes = (!expect.exit_codes.is_empty()).then(|| expect.exit_codes.iter().map(|code| i32::from(*code)).collect());
+    expectation::Expectation {
+        result: match expect.result {
+            spec::ExpectedResult::Pass => expectation::ExpectedResult::Pass,
+            spec::ExpectedResult::Fail => expectation::ExpectedResult::Fail,
+        },
+        exit_codes: codes,
+        stdout: expect.stdout.clone(),
+        stderr: expect.stderr.clone(),
+    }
+}
