@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::capture::escape;
+use crate::capture::{escape, plain};
 use crate::fault::{Code, Fault};
 use crate::normalise::{self, Lines, Uses};
 use crate::record::{CommandRecord, RunRecord, hex};
@@ -307,7 +307,8 @@ impl Fold {
         if left == right {
             return self.same.extend(left.map(|_| "tree".to_owned()));
         }
-        let word = |digest: Option<String>| digest.unwrap_or_else(|| "not hashed".to_owned());
+        let word =
+            |digest: Option<String>| digest.map_or_else(|| "not hashed".to_owned(), |text| plain(&text));
         let difference = Difference { what: "tree".to_owned(), a: word(left), b: word(right), note: None };
         self.must_not(difference, Grade::Verdict);
         let repo = |side: &Side<'_>| side.path.join("workspace").join("repo");
@@ -371,7 +372,7 @@ fn differing(name: &str, a: &Value, b: &Value, found: &mut Vec<Difference>) {
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
-        Value::String(text) => cut(text),
+        Value::String(text) => cut(&plain(text)),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => cut(&value.to_string()),
     }
 }
@@ -416,9 +417,7 @@ fn readable(line: &[u8]) -> String {
     if line.is_empty() {
         return "(end of output)".to_owned();
     }
-    let text = escape(line.strip_suffix(b"\n").unwrap_or(line));
-    // What a guest printed must not steer the reader's terminal.
-    cut(&text.chars().map(|c| if c.is_control() && c != '\t' { '·' } else { c }).collect::<String>())
+    cut(&plain(&escape(line.strip_suffix(b"\n").unwrap_or(line))))
 }
 
 fn first_difference(a: (&Side<'_>, &StreamRecord), b: (&Side<'_>, &StreamRecord)) -> io::Result<Lined> {
