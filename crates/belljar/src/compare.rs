@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::capture::{escape, plain};
 use crate::fault::{Code, Fault};
-use crate::normalise::{self, Lines, Uses};
+use crate::normalise::{Lines, Uses};
 use crate::record::{CommandRecord, RunRecord, hex};
 use crate::runs::{RunState, load};
 use crate::stage::{Actor, Stage, Stream};
@@ -434,7 +434,7 @@ fn first_difference(a: (&Side<'_>, &StreamRecord), b: (&Side<'_>, &StreamRecord)
         if line_a == line_b {
             continue;
         }
-        if normalise::line(&line_a, &mut uses) != normalise::line(&line_b, &mut Uses::new()) {
+        if left.normalised(&line_a, &mut uses) != right.normalised(&line_b, &mut Uses::new()) {
             return Ok(Lined::Different(Sample::new(number, &line_a, &line_b)));
         }
         sample.get_or_insert_with(|| Sample::new(number, &line_a, &line_b));

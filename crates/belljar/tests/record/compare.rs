@@ -195,3 +195,20 @@ fn the_recorder_reads_the_evidence_in_the_output() {
         .unwrap();
     assert_eq!(recorder.finish().unwrap().verdict.unwrap().outcome, Outcome::Failed);
 }
+
+#[test]
+fn only_the_beginning_of_a_very_long_stream_is_normalised() {
+    use belljar::capture::Capture;
+    use belljar::normalise;
+    use belljar::stage::{Stage, Stream};
+    let digest = |text: String| {
+        let out = out();
+        std::fs::create_dir(out.path().join("logs")).unwrap();
+        let capture = Capture::new(out.path(), Stage::Run, Stream::Stdout, 1 << 30);
+        let stream = capture.copy(text.as_bytes(), |_| {});
+        normalise::stream(out.path(), &stream).unwrap()
+    };
+    let padding = format!("{}\n", "x".repeat(1000)).repeat(9000);
+    assert_eq!(digest(format!("0.1s\n{padding}")), digest(format!("0.2s\n{padding}")));
+    assert_ne!(digest(format!("{padding}0.1s\n")), digest(format!("{padding}0.2s\n")));
+}

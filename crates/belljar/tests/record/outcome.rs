@@ -303,7 +303,7 @@ proptest! {
 
         let above = classify(&Facts { interrupted: true, ..facts.clone() });
         prop_assert_eq!(above.outcome, Outcome::Interrupted);
-        if facts.interrupted { return Ok(()); }
+        if verdict.outcome == Outcome::Interrupted { return Ok(()); }
         if facts.fault.is_some_and(|fault| fault.stage != Some(Stage::Destroy)) {
             prop_assert_ne!(verdict.owner, Some(Owner::Program));
             prop_assert!(!verdict.outcome.is_success());

@@ -146,3 +146,29 @@ fn times_are_written_in_one_form() {
     insta::assert_snapshot!(serde_json::to_string(&Millis::from_micros(1_234_567)).unwrap(), @"1234.567");
     assert!(serde_json::from_str::<Millis>("-1").is_err());
 }
+
+#[test]
+fn addresses_are_kept_without_their_secrets() {
+    let rows = [
+        ("https://user:token@example.org/a.git", "https://<redacted>@example.org/a.git"),
+        ("https://example.org/a@b.git?access_token=x", "https://example.org/a@b.git?<redacted>"),
+        ("https://a@b:c@example.org", "https://<redacted>@example.org"),
+        ("git@example.org:a/b.git", "git@example.org:a/b.git"),
+        ("file:///srv/repo", "file:///srv/repo"),
+        ("../toy_repo", "../toy_repo"),
+    ];
+    for (given, wanted) in rows {
+        assert_eq!(belljar::record::redacted_url(given), wanted);
+    }
+}
+
+#[test]
+fn the_first_failure_is_the_one_recorded() {
+    let mut record = RunRecord::starting("01ARZ3NDEKTSV4RRFFQ69G5FAV", "toy", Moment::now());
+    for (seq, code) in ["disk-full", "internal"].into_iter().enumerate() {
+        let error = ErrorRecord { code: code.to_owned(), message: String::new(), hints: vec![] };
+        let kind = EventKind::Failed { stage: None, error };
+        record.apply(&Event { seq: seq as u64, at: record.started, elapsed_ms: Millis::default(), kind });
+    }
+    assert_eq!(record.error.unwrap().code, "disk-full");
+}
