@@ -261,7 +261,11 @@ impl Fold {
 
     fn normalised(&mut self, what: &str, uses: &Uses, sample: Option<Sample>) {
         let counts: Vec<String> = uses.iter().map(|(n, count)| format!("{} {count}", n.name())).collect();
-        let note = Some(format!("equal after normalisers: {}", counts.join(", ")));
+        let note = match counts.is_empty() {
+            true => "equal after normalisers, by recorded digest".to_owned(),
+            false => format!("equal after normalisers: {}", counts.join(", ")),
+        };
+        let note = Some(note);
         let (a, b) = sample.map_or_else(Default::default, |sample| (sample.a, sample.b));
         self.may(Difference { what: what.to_owned(), a, b, note });
         self.grade = self.grade.min(Grade::Normalised);
@@ -271,18 +275,11 @@ impl Fold {
     fn by_digest(&mut self, what: &str, a: &StreamRecord, b: &StreamRecord) {
         let digest =
             |stream: &StreamRecord| stream.normalised.as_ref().map(|n| (n.version, n.sha256.clone()));
-        match (digest(a), digest(b)) {
-            (Some(left), Some(right)) if left == right => self.normalised(what, &Uses::new(), None),
-            _ => self.must_not(
-                Difference {
-                    what: what.to_owned(),
-                    a: size(a),
-                    b: size(b),
-                    note: Some("by recorded digest".to_owned()),
-                },
-                Grade::Verdict,
-            ),
+        if digest(a).is_some() && digest(a) == digest(b) {
+            return self.normalised(what, &Uses::new(), None);
         }
+        let note = Some("by recorded digest".to_owned());
+        self.must_not(Difference { what: what.to_owned(), a: size(a), b: size(b), note }, Grade::Verdict);
     }
 
     /// Whether the log on disk still holds the recorded bytes; if not, that is said.

@@ -155,10 +155,10 @@ fn replace(text: &str, normaliser: Normaliser, regex: &Regex) -> (String, u64) {
         let keep = found.name("keep").map_or("", |kept| kept.as_str());
         format!("{keep}<{}>", normaliser.name())
     });
-    match (normaliser, count) {
-        (Normaliser::Duration, 1..) => (unframed(&changed), count),
-        _ => (changed.into_owned(), count),
+    if normaliser == Normaliser::Duration && count > 0 {
+        return (unframed(&changed), count);
     }
+    (changed.into_owned(), count)
 }
 
 /// pytest fills a line with `=` up to a width, so a longer duration makes a shorter frame.

@@ -62,3 +62,20 @@ fn a_newer_format_is_refused_and_a_missing_one_is_damage() {
         assert_eq!(RunRecord::from_slice(damaged).unwrap_err().code, Code::RecordUnreadable);
     }
 }
+
+/// A document names what exists, and everything that exists.
+#[test]
+fn the_document_names_every_field_outcome_and_event() {
+    let text = std::fs::read_to_string(repository().join("docs/record.md")).unwrap();
+    let schema = RunRecord::schema();
+    let fields = schema["properties"].as_object().unwrap().keys().cloned();
+    let command = schema["$defs"]["CommandRecord"]["properties"].as_object().unwrap().keys().cloned();
+    let stream = schema["$defs"]["StreamRecord"]["properties"].as_object().unwrap().keys().cloned();
+    let outcomes = belljar::outcome::Outcome::ALL.iter().map(|outcome| outcome.name().to_owned());
+    let event = Event::schema();
+    let kinds = event["oneOf"].as_array().unwrap().iter();
+    let kinds = kinds.map(|kind| kind["properties"]["event"]["const"].as_str().unwrap().to_owned());
+    for name in fields.chain(command).chain(stream).chain(outcomes).chain(kinds) {
+        assert!(text.contains(&format!("`{name}`")), "{name} is not in docs/record.md");
+    }
+}
