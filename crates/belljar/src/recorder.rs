@@ -123,6 +123,7 @@ impl Recorder {
             self.finish_unjournalled(&fault);
         }
         self.save(Durability::Power)?;
+        self.dir.sync_name()?;
         Ok(self.record)
     }
 
