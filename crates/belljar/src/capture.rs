@@ -199,6 +199,11 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// Text that cannot steer a terminal: each control character, a tab apart, is shown as `·`.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '·' } else { c }).collect()
+}
+
 /// The last lines of a stream for a screen: bounded, and without control characters.
 #[derive(Debug, Clone)]
 pub struct Tail {
@@ -223,15 +228,11 @@ impl Tail {
         self.bytes.extend(last);
     }
 
-    /// The last lines, safe to print: control characters (escape sequences among them) are shown as `·`.
+    /// The last lines, safe to print.
     pub fn lines(&self) -> Vec<String> {
         let bytes: Vec<u8> = self.bytes.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().collect();
-        let plain = |c: char| if c.is_control() && c != '\t' { '·' } else { c };
-        lines[lines.len().saturating_sub(self.lines)..]
-            .iter()
-            .map(|line| line.chars().map(plain).collect())
-            .collect()
+        lines[lines.len().saturating_sub(self.lines)..].iter().map(|line| plain(line)).collect()
     }
 }

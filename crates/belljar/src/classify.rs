@@ -169,7 +169,8 @@ fn not_judged(facts: &Facts) -> Option<Finding> {
 }
 
 fn interrupted(facts: &Facts) -> Option<Finding> {
-    if !facts.interrupted {
+    let stopped = |fact: &StageFact| fact.outcome == Some(StageOutcome::Interrupted);
+    if !facts.interrupted && !facts.stages.iter().any(stopped) {
         return None;
     }
     finding(Outcome::Interrupted, "the run was interrupted")

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::capture::escape;
+use crate::capture::{escape, plain};
 use crate::fault::{Code, Fault};
-use crate::normalise::{self, Lines, Uses};
+use crate::normalise::{Lines, Uses};
 use crate::record::{CommandRecord, RunRecord, hex};
 use crate::runs::{RunState, load};
 use crate::stage::{Actor, Stage, Stream};
@@ -261,7 +261,11 @@ impl Fold {
 
     fn normalised(&mut self, what: &str, uses: &Uses, sample: Option<Sample>) {
         let counts: Vec<String> = uses.iter().map(|(n, count)| format!("{} {count}", n.name())).collect();
-        let note = Some(format!("equal after normalisers: {}", counts.join(", ")));
+        let note = match counts.is_empty() {
+            true => "equal after normalisers, by recorded digest".to_owned(),
+            false => format!("equal after normalisers: {}", counts.join(", ")),
+        };
+        let note = Some(note);
         let (a, b) = sample.map_or_else(Default::default, |sample| (sample.a, sample.b));
         self.may(Difference { what: what.to_owned(), a, b, note });
         self.grade = self.grade.min(Grade::Normalised);
@@ -271,18 +275,11 @@ impl Fold {
     fn by_digest(&mut self, what: &str, a: &StreamRecord, b: &StreamRecord) {
         let digest =
             |stream: &StreamRecord| stream.normalised.as_ref().map(|n| (n.version, n.sha256.clone()));
-        match (digest(a), digest(b)) {
-            (Some(left), Some(right)) if left == right => self.normalised(what, &Uses::new(), None),
-            _ => self.must_not(
-                Difference {
-                    what: what.to_owned(),
-                    a: size(a),
-                    b: size(b),
-                    note: Some("by recorded digest".to_owned()),
-                },
-                Grade::Verdict,
-            ),
+        if digest(a).is_some() && digest(a) == digest(b) {
+            return self.normalised(what, &Uses::new(), None);
         }
+        let note = Some("by recorded digest".to_owned());
+        self.must_not(Difference { what: what.to_owned(), a: size(a), b: size(b), note }, Grade::Verdict);
     }
 
     /// Whether the log on disk still holds the recorded bytes; if not, that is said.
@@ -307,7 +304,8 @@ impl Fold {
         if left == right {
             return self.same.extend(left.map(|_| "tree".to_owned()));
         }
-        let word = |digest: Option<String>| digest.unwrap_or_else(|| "not hashed".to_owned());
+        let word =
+            |digest: Option<String>| digest.map_or_else(|| "not hashed".to_owned(), |text| plain(&text));
         let difference = Difference { what: "tree".to_owned(), a: word(left), b: word(right), note: None };
         self.must_not(difference, Grade::Verdict);
         let repo = |side: &Side<'_>| side.path.join("workspace").join("repo");
@@ -371,7 +369,7 @@ fn differing(name: &str, a: &Value, b: &Value, found: &mut Vec<Difference>) {
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
-        Value::String(text) => cut(text),
+        Value::String(text) => cut(&plain(text)),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => cut(&value.to_string()),
     }
 }
@@ -416,9 +414,7 @@ fn readable(line: &[u8]) -> String {
     if line.is_empty() {
         return "(end of output)".to_owned();
     }
-    let text = escape(line.strip_suffix(b"\n").unwrap_or(line));
-    // What a guest printed must not steer the reader's terminal.
-    cut(&text.chars().map(|c| if c.is_control() && c != '\t' { '·' } else { c }).collect::<String>())
+    cut(&plain(&escape(line.strip_suffix(b"\n").unwrap_or(line))))
 }
 
 fn first_difference(a: (&Side<'_>, &StreamRecord), b: (&Side<'_>, &StreamRecord)) -> io::Result<Lined> {
@@ -435,7 +431,7 @@ fn first_difference(a: (&Side<'_>, &StreamRecord), b: (&Side<'_>, &StreamRecord)
         if line_a == line_b {
             continue;
         }
-        if normalise::line(&line_a, &mut uses) != normalise::line(&line_b, &mut Uses::new()) {
+        if left.normalised(&line_a, &mut uses) != right.normalised(&line_b, &mut Uses::new()) {
             return Ok(Lined::Different(Sample::new(number, &line_a, &line_b)));
         }
         sample.get_or_insert_with(|| Sample::new(number, &line_a, &line_b));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::event::Event;
 use crate::fault::{Code, Fault};
+use crate::foreign::open_plain;
 use crate::rundir::unwritable;
 
 /// A line longer than this is not an event; it is skipped without being held in memory.
@@ -134,7 +135,7 @@ impl Follower {
 
     fn read_piece(&mut self, piece: &mut [u8]) -> io::Result<usize> {
         if self.file.is_none() {
-            match File::open(&self.path) {
+            match open_plain(&self.path) {
                 Ok(file) => self.file = Some(file),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
                 Err(error) => return Err(error),

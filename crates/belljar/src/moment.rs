@@ -89,8 +89,8 @@ impl JsonSchema for Moment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Millis(u64);
 
-/// The largest span whose microseconds survive the way through a JSON number.
-const MAX_MICROS: u64 = 1 << 52;
+/// Nearly nine years: its microseconds survive the way through a JSON number.
+const MAX_MICROS: u64 = 1 << 48;
 
 impl Millis {
     /// A span of this many microseconds.

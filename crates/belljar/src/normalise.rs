@@ -23,6 +23,10 @@ pub const VERSION: u32 = 1;
 /// Lines longer than this are normalised in pieces, so that memory stays bounded.
 const MAX_LINE: u64 = 64 * 1024;
 
+/// Only this much of a stream is normalised, the rest is taken as it is: a guest that prints for its
+/// whole allowance must not keep the machine busy for minutes afterwards.
+const MAX_STREAM: u64 = 8 * 1024 * 1024;
+
 /// One normaliser; the order of the variants is the order in which they are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -77,16 +81,27 @@ impl Normaliser {
         }
     }
 
-    /// A byte string without which the pattern cannot match; a cheap look before the costly one.
-    fn needle(self) -> &'static str {
+    /// Whether the pattern can match at all; a cheap look before the costly one.
+    fn may_match(self, text: &str) -> bool {
+        let bytes = text.as_bytes();
         match self {
-            Normaliser::Duration => "s",
-            Normaliser::Timestamp => ":",
-            Normaliser::TempPath => "/tmp/",
-            Normaliser::Address => "0x",
-            Normaliser::Pid => "",
+            Normaliser::Duration => digit_before(bytes, |next| b"smunh\xc2\xce".contains(&next)),
+            Normaliser::Timestamp => digit_before(bytes, |next| next == b':'),
+            Normaliser::TempPath => text.contains("/tmp/"),
+            Normaliser::Address => text.contains("0x"),
+            Normaliser::Pid => ["pid", "PID", "Pid", "rocess"].iter().any(|word| text.contains(word)),
         }
     }
+}
+
+/// Whether a digit stands before such a byte, at once or after one space.
+fn digit_before(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> bool {
+    bytes.iter().enumerate().filter(|(_, byte)| byte.is_ascii_digit()).any(|(at, _)| {
+        match (bytes.get(at + 1), bytes.get(at + 2)) {
+            (Some(b' '), Some(next)) | (Some(next), _) => wanted(*next),
+            (None, _) => false,
+        }
+    })
 }
 
 static COMPILED: LazyLock<Vec<(Normaliser, Regex)>> = LazyLock::new(|| {
@@ -100,10 +115,6 @@ pub type Uses = BTreeMap<Normaliser, u64>;
 
 /// One line (or piece of one) after the normalisers; counts what was replaced.
 pub fn line<'a>(bytes: &'a [u8], uses: &mut Uses) -> Cow<'a, [u8]> {
-    let interesting = bytes.iter().any(u8::is_ascii_digit) || bytes.starts_with(b"/tmp/");
-    if !interesting && !bytes.windows(5).any(|window| window == b"/tmp/") {
-        return Cow::Borrowed(bytes);
-    }
     match std::str::from_utf8(bytes) {
         Ok(whole) => match text(whole, uses) {
             Cow::Borrowed(_) => Cow::Borrowed(bytes),
@@ -125,7 +136,7 @@ fn mixed(bytes: &[u8], uses: &mut Uses) -> Vec<u8> {
 fn text<'a>(whole: &'a str, uses: &mut Uses) -> Cow<'a, str> {
     let mut current = Cow::Borrowed(whole);
     for (normaliser, regex) in COMPILED.iter() {
-        if !current.contains(normaliser.needle()) {
+        if !normaliser.may_match(&current) {
             continue;
         }
         let (changed, count) = replace(&current, *normaliser, regex);
@@ -144,10 +155,10 @@ fn replace(text: &str, normaliser: Normaliser, regex: &Regex) -> (String, u64) {
         let keep = found.name("keep").map_or("", |kept| kept.as_str());
         format!("{keep}<{}>", normaliser.name())
     });
-    match (normaliser, count) {
-        (Normaliser::Duration, 1..) => (unframed(&changed), count),
-        _ => (changed.into_owned(), count),
+    if normaliser == Normaliser::Duration && count > 0 {
+        return (unframed(&changed), count);
     }
+    (changed.into_owned(), count)
 }
 
 /// pytest fills a line with `=` up to a width, so a longer duration makes a shorter frame.
@@ -162,17 +173,25 @@ fn unframed(line: &str) -> String {
 /// Lines of a stream, in pieces of bounded length, each with its newline.
 pub(crate) struct Lines<R> {
     reader: BufReader<R>,
+    consumed: u64,
 }
 
 impl<R: Read> Lines<R> {
     pub(crate) fn new(source: R) -> Lines<R> {
-        Lines { reader: BufReader::with_capacity(64 * 1024, source) }
+        Lines { reader: BufReader::with_capacity(64 * 1024, source), consumed: 0 }
     }
 
     /// The next line in `line`; false at the end.
     pub(crate) fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         line.clear();
-        Ok(self.reader.by_ref().take(MAX_LINE).read_until(b'\n', line)? > 0)
+        let count = self.reader.by_ref().take(MAX_LINE).read_until(b'\n', line)?;
+        self.consumed += count as u64;
+        Ok(count > 0)
+    }
+
+    /// The line just read after the normalisers, as far as the stream is normalised.
+    pub(crate) fn normalised<'a>(&self, read: &'a [u8], uses: &mut Uses) -> Cow<'a, [u8]> {
+        if self.consumed > MAX_STREAM { Cow::Borrowed(read) } else { line(read, uses) }
     }
 }
 
@@ -191,7 +210,7 @@ fn digest(run_dir: &Path, stream: &StreamRecord) -> io::Result<NormalisedStream>
         let mut lines = Lines::new(stream.open(run_dir)?);
         let mut buffer = Vec::new();
         while lines.next(&mut buffer)? {
-            hasher.update(line(&buffer, &mut uses).as_ref());
+            hasher.update(lines.normalised(&buffer, &mut uses).as_ref());
         }
     }
     Ok(NormalisedStream { version: VERSION, sha256: hex(&hasher.finalize()), uses })

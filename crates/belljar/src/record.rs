@@ -341,7 +341,7 @@ impl RunRecord {
             EventKind::Warning { code, message } => {
                 self.warnings.push(WarningRecord { code: code.clone(), message: message.clone() });
             }
-            EventKind::Failed { error, .. } => self.error = Some(error.clone()),
+            EventKind::Failed { error, .. } => self.first_error(error),
             EventKind::CleanedUp { cleanup } => self.cleanup = Some(cleanup.clone()),
             EventKind::RunFinished { verdict } => self.finish(verdict.clone(), event),
         }
@@ -350,12 +350,18 @@ impl RunRecord {
     /// The record as its journal tells it: what the plan says is kept, what happened is taken from the events.
     #[must_use]
     pub fn rebuilt(mut self, events: &[Event]) -> RunRecord {
+        self.error = None;
         self.isolation.controls.clear();
         self.stages.clear();
         self.collected.clear();
         self.warnings.clear();
         events.iter().for_each(|event| self.apply(event));
         self
+    }
+
+    /// What failed first is the run's failure; what fails after it is a consequence or in the journal.
+    fn first_error(&mut self, error: &ErrorRecord) {
+        self.error.get_or_insert_with(|| error.clone());
     }
 
     fn stage_started(&mut self, stage: Stage, started: Moment) {
@@ -490,6 +496,15 @@ impl RunRecord {
     pub fn schema() -> Value {
         titled_schema::<RunRecord>(Cow::Borrowed("Belljar run record"))
     }
+}
+
+/// An address without what may be secret in it: name and password before the host, and the query.
+pub fn redacted_url(url: &str) -> String {
+    let (base, query) = url.split_once('?').map_or((url, ""), |(base, _)| (base, "?<redacted>"));
+    let Some((scheme, rest)) = base.split_once("://") else { return format!("{base}{query}") };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (user, host) = authority.rsplit_once('@').map_or(("", authority), |(_, host)| ("<redacted>@", host));
+    format!("{scheme}://{user}{host}{path}{query}")
 }
 
 fn unreadable(error: serde_json::Error) -> Fault {

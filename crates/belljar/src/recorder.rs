@@ -90,10 +90,12 @@ impl Recorder {
         self.next += 1;
         self.record.apply(&event);
         (self.observer)(&event);
-        match event.kind {
-            EventKind::StageFinished { stage, .. } if self.is_due(stage) => self.save(Durability::Process),
-            _ => Ok(()),
+        if let EventKind::StageFinished { stage, .. } = event.kind
+            && self.is_due(stage)
+        {
+            self.save(Durability::Process)?;
         }
+        Ok(())
     }
 
     /// How long the run has been going on.
@@ -121,6 +123,7 @@ impl Recorder {
             self.finish_unjournalled(&fault);
         }
         self.save(Durability::Power)?;
+        self.dir.sync_name()?;
         Ok(self.record)
     }
 

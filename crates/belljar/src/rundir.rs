@@ -117,6 +117,12 @@ impl RunDir {
         files.into_iter().try_for_each(|(name, bytes)| freeze(&task, name, bytes))
     }
 
+    /// Waits until the disk has the run directory's own name.
+    pub fn sync_name(&self) -> Result<(), Fault> {
+        let runs = self.path.parent().unwrap_or(&self.path);
+        sync_folder(runs, Durability::Power).map_err(|error| unwritable(runs, error))
+    }
+
     /// Replaces a file of the run directory whole: readers see the old bytes or the new, never a mixture.
     pub fn replace(&self, name: &str, bytes: &[u8], durability: Durability) -> Result<(), Fault> {
         replace(&self.path, name, bytes, durability)
@@ -163,7 +169,9 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn replace(folder: &Path, name: &str, bytes: &[u8], durability: Durability) -> Result<(), Fault> {
     let path = folder.join(name);
     let successor = folder.join(successor_name(name));
-    let written = write_successor(&successor, bytes, durability).and_then(|()| fs::rename(&successor, &path));
+    let written = write_successor(&successor, bytes, durability)
+        .and_then(|()| fs::rename(&successor, &path))
+        .and_then(|()| sync_folder(folder, durability));
     written.map_err(|error| {
         let _ = fs::remove_file(&successor);
         unwritable(&path, error)
@@ -188,6 +196,14 @@ fn write_successor(path: &Path, bytes: &[u8], durability: Durability) -> io::Res
     match durability {
         Durability::Process => Ok(()),
         Durability::Power => file.sync_data(),
+    }
+}
+
+/// A new name is on the disk only when its folder is.
+fn sync_folder(folder: &Path, durability: Durability) -> io::Result<()> {
+    match durability {
+        Durability::Process => Ok(()),
+        Durability::Power => File::open(folder)?.sync_all(),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::moment::{Millis, Moment};
 use crate::outcome::Outcome;
 use crate::record::{RunRecord, Status};
 use crate::removal::remove_tree;
-use crate::rundir::{JOURNAL, LOCK, RECORD, STAGING, unwritable};
+use crate::rundir::{JOURNAL, LOCK, RECORD, STAGING, discard_successor, unwritable};
 
 /// A record larger than this is not one of ours.
 const MAX_RECORD: u64 = 64 * 1024 * 1024;
@@ -313,15 +313,20 @@ fn remove(path: &Path, mode: PruneMode) -> Result<(), Fault> {
     removed.map_err(|error| unwritable(path, error))
 }
 
-/// Removes what a kill left: runs half removed, directories half made.
+/// Removes what a kill left: runs half removed, directories half made, records half replaced.
 fn sweep_leftovers(out: &Path, pruned: &mut Pruned) -> Result<(), Fault> {
     for name in names(out)? {
         let path = out.join("runs").join(&name);
         let is_dir = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-        if !is_dir || !is_leftover(&name) || is_held(&path) {
+        if !is_dir || is_held(&path) {
             continue;
         }
-        if let Err(error) = remove_tree(&path) {
+        let swept = match (is_leftover(&name), is_run(&path)) {
+            (true, _) => remove_tree(&path),
+            (false, true) => discard_successor(&path, RECORD),
+            (false, false) => Ok(()),
+        };
+        if let Err(error) = swept {
             pruned.failed.push((path, error.to_string()));
         }
     }

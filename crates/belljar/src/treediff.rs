@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::capture::escape;
+use crate::capture::{escape, plain};
 use crate::compare::Difference;
 use crate::foreign::open_plain;
 
@@ -40,9 +40,8 @@ pub fn first_differences(a: &Path, b: &Path) -> Vec<Difference> {
 }
 
 fn difference(relative: &Path, a: String, b: String) -> Difference {
-    let name = escape(relative.as_os_str().as_encoded_bytes());
-    let plain: String = name.chars().map(|c| if c.is_control() { '·' } else { c }).collect();
-    Difference { what: format!("file {plain}"), a, b, note: None }
+    let name = plain(&escape(relative.as_os_str().as_encoded_bytes()));
+    Difference { what: format!("file {name}"), a, b, note: None }
 }
 
 fn names(a: &Path, b: &Path) -> BTreeSet<OsString> {
@@ -79,7 +78,7 @@ fn describe(path: &Path, meta: Option<&Metadata>) -> String {
     }
     if kind.is_symlink() {
         let target = fs::read_link(path).map(|target| escape(target.as_os_str().as_encoded_bytes()));
-        return format!("link to {}", target.unwrap_or_default());
+        return format!("link to {}", plain(&target.unwrap_or_default()));
     }
     let word = match (kind.is_dir(), kind.is_fifo(), kind.is_socket()) {
         (true, _, _) => "folder",

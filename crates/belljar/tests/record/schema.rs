@@ -1,0 +1,81 @@
+//! The published schemas, and the records of older versions.
+
+use std::path::{Path, PathBuf};
+
+use belljar::Code;
+use belljar::event::Event;
+use belljar::record::RunRecord;
+use serde_json::Value;
+
+use crate::make::{Script, run};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn generated(path: &str, wanted: &Value) {
+    let path = repository().join(path);
+    let wanted = serde_json::to_string_pretty(wanted).unwrap() + "\n";
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == wanted, "{} is stale: run the tests with UPDATE_GENERATED=1", path.display());
+}
+
+#[test]
+fn the_published_schemas_are_the_ones_in_the_code() {
+    generated("schema/run-record.json", &RunRecord::schema());
+    generated("schema/event.json", &Event::schema());
+}
+
+#[test]
+fn what_is_written_is_valid_by_the_schemas() {
+    let out = tempfile::tempdir().unwrap();
+    let (path, _) = run(out.path(), &Script::default());
+    let record: Value = serde_json::from_slice(&std::fs::read(path.join("run.json")).unwrap()).unwrap();
+    jsonschema::validate(&RunRecord::schema(), &record).unwrap();
+    let events = jsonschema::validator_for(&Event::schema()).unwrap();
+    for line in std::fs::read_to_string(path.join("events.jsonl")).unwrap().lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        assert!(events.is_valid(&event), "{line}");
+    }
+}
+
+#[test]
+fn a_record_of_the_first_format_stays_readable() {
+    let bytes = include_bytes!("../fixtures/run-record-v1.json");
+    let record = RunRecord::from_slice(bytes).unwrap();
+    assert_eq!((record.format, record.task_id.as_str()), (1, "toy"));
+    assert_eq!(record.run_digest, Some(belljar::record::canonical_digest(&record.asked())));
+    assert_eq!(record.result_digest, Some(belljar::record::canonical_digest(&record.compared())));
+    jsonschema::validate(&RunRecord::schema(), &serde_json::from_slice(bytes).unwrap()).unwrap();
+}
+
+#[test]
+fn a_newer_format_is_refused_and_a_missing_one_is_damage() {
+    let fault = RunRecord::from_slice(br#"{"format": 2, "anything": true}"#).unwrap_err();
+    assert_eq!(fault.code, Code::RecordVersion);
+    insta::assert_snapshot!(fault, @"the record has format 2, this Belljar reads up to 1");
+    for damaged in [&b"{}"[..], b"", b"\xff", br#"{"format": 0}"#, br#"{"format": 1}"#] {
+        assert_eq!(RunRecord::from_slice(damaged).unwrap_err().code, Code::RecordUnreadable);
+    }
+}
+
+/// A document names what exists, and everything that exists.
+#[test]
+fn the_document_names_every_field_outcome_and_event() {
+    let text = std::fs::read_to_string(repository().join("docs/record.md")).unwrap();
+    let schema = RunRecord::schema();
+    let fields = schema["properties"].as_object().unwrap().keys().cloned();
+    let command = schema["$defs"]["CommandRecord"]["properties"].as_object().unwrap().keys().cloned();
+    let stream = schema["$defs"]["StreamRecord"]["properties"].as_object().unwrap().keys().cloned();
+    let outcomes = belljar::outcome::Outcome::ALL.iter().map(|outcome| outcome.name().to_owned());
+    let event = Event::schema();
+    let kinds = event["oneOf"].as_array().unwrap().iter();
+    let kinds = kinds.map(|kind| kind["properties"]["event"]["const"].as_str().unwrap().to_owned());
+    for name in fields.chain(command).chain(stream).chain(outcomes).chain(kinds) {
+        assert!(text.contains(&format!("`{name}`")), "{name} is not in docs/record.md");
+    }
+}
