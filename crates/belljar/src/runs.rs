@@ -17,13 +17,14 @@ use crate::outcome::Outcome;
 use crate::record::{RunRecord, Status};
 use crate::removal::remove_tree;
 use crate::rundir::{JOURNAL, LOCK, RECORD, STAGING, discard_successor, unwritable};
+use crate::stage::Stage;
 
 /// A record larger than this is not one of ours.
 const MAX_RECORD: u64 = 64 * 1024 * 1024;
 /// What the name of a run begins with while it is being removed.
 const LEAVING: &str = ".gone-";
 /// How long a directory may be in the making before it counts as left behind.
-const STAGING_GRACE: Duration = Duration::from_secs(3600);
+const STAGING_GRACE: Duration = Duration::from_secs(60);
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -52,6 +53,10 @@ pub struct RunEntry {
     pub task_id: Option<String>,
     /// The outcome of a finished run.
     pub outcome: Option<Outcome>,
+    /// The exit code of the command that decides, once it ended.
+    pub exit_code: Option<i32>,
+    /// The last stage that began.
+    pub reached: Option<Stage>,
     /// When it started.
     pub started: Option<Moment>,
     /// How long it took.
@@ -115,6 +120,8 @@ fn entry(path: PathBuf) -> RunEntry {
             path,
             run_id,
             state: run.state,
+            exit_code: exit_code(&run.record),
+            reached: run.record.stages.last().map(|stage| stage.stage),
             task_id: Some(run.record.task_id),
             outcome: run.record.verdict.map(|verdict| verdict.outcome),
             started: Some(run.record.started),
@@ -127,11 +134,17 @@ fn entry(path: PathBuf) -> RunEntry {
             state: RunState::Damaged,
             task_id: None,
             outcome: None,
+            exit_code: None,
+            reached: None,
             started: None,
             duration_ms: None,
             damage: Some(fault.message),
         },
     }
+}
+
+fn exit_code(record: &RunRecord) -> Option<i32> {
+    record.stage(Stage::Run)?.commands.last().map(|command| command.exit_code)
 }
 
 /// A run as it is on disk.
@@ -184,7 +197,7 @@ fn is_held(path: &Path) -> bool {
     }
 }
 
-/// Finds one run: `latest`, a path, or the beginning of an id or of a directory's name.
+/// Finds one run: `latest`, a path, the beginning of an id or of a directory's name, or the end of an id.
 pub fn find(out: &Path, wanted: &str) -> Result<PathBuf, Fault> {
     if wanted.contains('/') || Path::new(wanted).join(RECORD).is_file() {
         return find_path(Path::new(wanted));
@@ -192,7 +205,7 @@ pub fn find(out: &Path, wanted: &str) -> Result<PathBuf, Fault> {
     let paths = run_paths(out)?;
     let mut found = match wanted {
         "latest" => paths.into_iter().take(1).collect(),
-        _ => paths.into_iter().filter(|path| begins(path, wanted)).collect::<Vec<_>>(),
+        _ => paths.into_iter().filter(|path| is_meant(path, wanted)).collect::<Vec<_>>(),
     };
     match (found.pop(), found.as_slice()) {
         (Some(only), []) => Ok(only),
@@ -211,14 +224,16 @@ fn find_path(path: &Path) -> Result<PathBuf, Fault> {
     Err(Fault::new(Code::RunUnknown, format!("{} is not the directory of a run", path.display())))
 }
 
-fn begins(path: &Path, wanted: &str) -> bool {
+/// Runs of one minute have ids that begin alike, so a short name is the end of one.
+fn is_meant(path: &Path, wanted: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let id = run_id(path).unwrap_or_default();
-    !wanted.is_empty() && (name.starts_with(wanted) || id.starts_with(&wanted.to_ascii_uppercase()))
+    let part = wanted.to_ascii_uppercase();
+    !wanted.is_empty() && (name.starts_with(wanted) || id.starts_with(&part) || id.ends_with(&part))
 }
 
 fn ambiguous(wanted: &str, count: usize) -> Fault {
-    Fault::new(Code::RunUnknown, format!("{count} runs begin with {wanted:?}")).hint("give more of the id")
+    Fault::new(Code::RunUnknown, format!("{count} runs begin or end with {wanted:?}")).hint("give more of the id")
 }
 
 /// Which runs are to go.
@@ -246,7 +261,9 @@ pub enum PruneMode {
 pub struct Pruned {
     /// Removed runs.
     pub removed: Vec<PathBuf>,
-    /// The room they took.
+    /// Half-made and half-removed runs that a kill had left, and that are gone now.
+    pub leftovers: Vec<PathBuf>,
+    /// The room all of them took.
     pub freed_bytes: u64,
     /// Runs that were to go and are in progress.
     pub in_progress: Vec<PathBuf>,
@@ -313,6 +330,13 @@ fn remove(path: &Path, mode: PruneMode) -> Result<(), Fault> {
     removed.map_err(|error| unwritable(path, error))
 }
 
+/// Removes what killed processes left in `<out>/runs`: never a run, never what somebody holds.
+pub fn sweep(out: &Path) -> Result<Pruned, Fault> {
+    let mut pruned = Pruned::default();
+    sweep_leftovers(out, &mut pruned)?;
+    Ok(pruned)
+}
+
 /// Removes what a kill left: runs half removed, directories half made, records half replaced.
 fn sweep_leftovers(out: &Path, pruned: &mut Pruned) -> Result<(), Fault> {
     for name in names(out)? {
@@ -322,7 +346,7 @@ fn sweep_leftovers(out: &Path, pruned: &mut Pruned) -> Result<(), Fault> {
             continue;
         }
         let swept = match (is_leftover(&name), is_run(&path)) {
-            (true, _) => remove_tree(&path),
+            (true, _) => remove_leftover(&path, pruned),
             (false, true) => discard_successor(&path, RECORD),
             (false, false) => Ok(()),
         };
@@ -330,6 +354,14 @@ fn sweep_leftovers(out: &Path, pruned: &mut Pruned) -> Result<(), Fault> {
             pruned.failed.push((path, error.to_string()));
         }
     }
+    Ok(())
+}
+
+fn remove_leftover(path: &Path, pruned: &mut Pruned) -> io::Result<()> {
+    let bytes = disk_usage(path);
+    remove_tree(path)?;
+    pruned.freed_bytes += bytes;
+    pruned.leftovers.push(path.to_path_buf());
     Ok(())
 }
 
@@ -342,7 +374,7 @@ fn is_leftover(name: &str) -> bool {
 }
 
 /// The room a tree takes on the disk; folders that cannot be read count as nothing.
-fn disk_usage(path: &Path) -> u64 {
+pub fn disk_usage(path: &Path) -> u64 {
     let mut total = 0;
     let mut folders = vec![path.to_path_buf()];
     while let Some(folder) = folders.pop() {

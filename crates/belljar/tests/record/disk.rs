@@ -213,7 +213,7 @@ fn a_run_is_found_by_id_by_path_and_as_the_latest() {
     assert_eq!(runs::find(out.path(), first.to_str().unwrap()).unwrap(), first);
     assert_eq!(
         runs::find(out.path(), &record.run_id[..3]).unwrap_err().message,
-        "2 runs begin with \"01K\"".replace("01K", &record.run_id[..3])
+        "2 runs begin or end with \"01K\"".replace("01K", &record.run_id[..3])
     );
     assert!(runs::find(out.path(), "nonsense").is_err());
     assert!(runs::find(out.path(), "/etc").is_err());
