@@ -1,50 +1,322 @@
 //! The command line as typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use anstream::ColorChoice;
+use belljar::limits::Bytes;
+use belljar::{Code, Fault};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::voice::{Detail, Output, Voice};
+use crate::words::Age;
+use crate::{fault, help};
 
 /// Runs code nobody has reviewed, under glass: isolated, observed, repeatable.
 #[derive(Debug, Parser)]
-#[command(name = "belljar", version, about, max_term_width = 100)]
+#[command(name = "belljar", version, about, max_term_width = 100, after_help = help::BELLJAR)]
 pub(crate) struct Arguments {
     /// Print one JSON object on stdout instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// When to use colours; `auto` asks the terminal and NO_COLOR.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+    /// Tell more: every control, connection and notice.
+    #[arg(short, long, global = true, action = ArgAction::SetTrue)]
+    pub(crate) verbose: bool,
     /// What to do.
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// How answers are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// For people.
-    Text,
-    /// For machines: one object.
-    Json,
+/// When colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// Where a terminal shows them and nobody objects.
+    Auto,
+    /// Always, also into files and pipes.
+    Always,
+    /// Never.
+    Never,
 }
 
-impl Arguments {
-    /// How answers are printed.
-    pub(crate) fn output(&self) -> Output {
-        if self.json { Output::Json } else { Output::Text }
+impl From<Color> for ColorChoice {
+    fn from(color: Color) -> ColorChoice {
+        match color {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        }
     }
 }
 
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a task and leave a record.
+    /// Run a task and leave a record
+    #[command(after_help = help::RUN)]
     Run(RunArguments),
+    /// Run a task: `run` with the task as an option
+    #[command(after_help = help::RUN_TASK)]
+    RunTask(RunTaskArguments),
+    /// Say everything that a run would do, and do nothing
+    #[command(after_help = help::PLAN)]
+    Plan(PlanArguments),
+    /// Compare two runs: what is the same, what may differ, what must not
+    #[command(after_help = help::COMPARE)]
+    Compare(CompareArguments),
+    /// Look at the runs that were made
+    #[command(after_help = help::RUNS)]
+    Runs(RunsArguments),
+    /// Say whether this machine can do what Belljar needs, and what to change
+    #[command(after_help = help::DOCTOR)]
+    Doctor,
+    /// Remove what killed processes left behind
+    #[command(after_help = help::GC)]
+    Gc(GcArguments),
+    /// Print the JSON Schema of a file that Belljar reads or writes
+    #[command(after_help = help::SCHEMA)]
+    Schema(SchemaArguments),
+    /// Print the completions for a shell
+    #[command(after_help = help::COMPLETIONS)]
+    Completions(CompletionsArguments),
+}
+
+/// The folder of the runs, where a verb needs it.
+#[derive(Debug, Args)]
+pub(crate) struct Out {
+    /// The folder that holds `runs/`
+    #[arg(long, value_name = "DIR", default_value = Out::DEFAULT)]
+    pub(crate) out: PathBuf,
+}
+
+impl Out {
+    /// Where runs go when nobody says otherwise.
+    pub(crate) const DEFAULT: &str = "artifacts";
 }
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// A task.yaml, or the folder that holds one.
+    /// A task.yaml, or the folder that holds one
     pub(crate) task: PathBuf,
-    /// The folder that holds `runs/`.
-    #[arg(long, default_value = "artifacts")]
-    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) out: Out,
+}
+
+/// Arguments of `run-task`.
+#[derive(Debug, Args)]
+pub(crate) struct RunTaskArguments {
+    /// A task.yaml, or the folder that holds one
+    #[arg(long)]
+    pub(crate) task: PathBuf,
+    #[command(flatten)]
+    pub(crate) out: Out,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    /// A task.yaml, or the folder that holds one
+    pub(crate) task: PathBuf,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArguments {
+    /// A run: its id, the beginning or the end of it, its folder, or `latest`
+    pub(crate) run_a: String,
+    /// The other run
+    pub(crate) run_b: String,
+    #[command(flatten)]
+    pub(crate) out: Out,
+}
+
+/// Arguments of `runs`.
+#[derive(Debug, Args)]
+pub(crate) struct RunsArguments {
+    /// What to do with the runs.
+    #[command(subcommand)]
+    pub(crate) verb: RunsVerb,
+}
+
+/// What can be done with runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsVerb {
+    /// List the runs, newest first
+    #[command(after_help = help::RUNS_LS)]
+    Ls(ListArguments),
+    /// Show one run: stages, commands, controls, network, logs
+    #[command(after_help = help::RUNS_SHOW)]
+    Show(ShowArguments),
+    /// Remove runs by a rule
+    #[command(after_help = help::RUNS_PRUNE)]
+    Prune(PruneArguments),
+}
+
+/// Arguments of `runs ls`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    #[command(flatten)]
+    pub(crate) out: Out,
+}
+
+/// Arguments of `runs show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    /// A run: its id, the beginning or the end of it, its folder, or `latest`
+    #[arg(default_value = "latest")]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) out: Out,
+    /// Watch a run that is still going, until its end
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Print one log instead, such as `run_stdout` or `setup_stderr`
+    #[arg(long, value_name = "STAGE_STREAM", conflicts_with = "follow")]
+    pub(crate) log: Option<String>,
+}
+
+/// Arguments of `runs prune`.
+#[derive(Debug, Args)]
+pub(crate) struct PruneArguments {
+    #[command(flatten)]
+    pub(crate) rule: PruneRule,
+    /// Say what would go, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) out: Out,
+}
+
+/// Which runs are to go: exactly one rule.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct PruneRule {
+    /// Keep the newest N runs
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<usize>,
+    /// Remove runs that started longer ago than this: 90s, 30m, 12h, 7d, 4w
+    #[arg(long, value_name = "AGE")]
+    pub(crate) older_than: Option<Age>,
+    /// Remove the oldest runs until the rest takes no more than this: 500MB, 5GB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) to_size: Option<Bytes>,
+}
+
+/// Arguments of `gc`.
+#[derive(Debug, Args)]
+pub(crate) struct GcArguments {
+    #[command(flatten)]
+    pub(crate) out: Out,
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArguments {
+    /// Of which file
+    #[arg(default_value = "task")]
+    pub(crate) of: SchemaOf,
+}
+
+/// What has a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchemaOf {
+    /// A task file.
+    Task,
+    /// `run.json`.
+    RunRecord,
+    /// One line of `events.jsonl`.
+    Event,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// For which shell
+    pub(crate) shell: Shell,
+}
+
+/// A command line that was not understood, or that asked for help.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    error: clap::Error,
+    output: Output,
+}
+
+impl Arguments {
+    /// Reads the command line of this process and sets the colours for all of it.
+    pub(crate) fn read() -> Result<Arguments, Refusal> {
+        let typed: Vec<OsString> = std::env::args_os().collect();
+        let glance = Glance::at(&typed);
+        ColorChoice::from(glance.color).write_global();
+        let command = Arguments::command().color(glance.color.into());
+        let matches = command.try_get_matches_from(typed);
+        let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+        arguments.map_err(|error| Refusal { error, output: glance.output })
+    }
+
+    /// How answers are given.
+    pub(crate) fn voice(&self) -> Voice {
+        Voice {
+            output: if self.json { Output::Json } else { Output::Text },
+            detail: if self.verbose { Detail::Full } else { Detail::Brief },
+        }
+    }
+}
+
+impl From<Color> for clap::ColorChoice {
+    fn from(color: Color) -> clap::ColorChoice {
+        match color {
+            Color::Auto => clap::ColorChoice::Auto,
+            Color::Always => clap::ColorChoice::Always,
+            Color::Never => clap::ColorChoice::Never,
+        }
+    }
+}
+
+/// What must be known before the command line is understood, because it may turn out not to be.
+struct Glance {
+    output: Output,
+    color: Color,
+}
+
+impl Glance {
+    fn at(typed: &[OsString]) -> Glance {
+        let words: Vec<&str> =
+            typed.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
+        let joined = words.iter().find_map(|word| word.strip_prefix("--color="));
+        let apart =
+            words.iter().position(|word| *word == "--color").and_then(|at| words.get(at + 1)).copied();
+        let color = joined.or(apart).and_then(|word| Color::from_str(word, false).ok());
+        Glance {
+            output: if words.contains(&"--json") { Output::Json } else { Output::Text },
+            color: color.unwrap_or(Color::Auto),
+        }
+    }
+}
+
+impl Refusal {
+    /// Prints the help that was asked for, or what is wrong; gives the exit code.
+    pub(crate) fn tell(self) -> ExitCode {
+        let asked = matches!(self.error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        if asked || self.output == Output::Text {
+            // Whoever closed the pipe does not want to read it.
+            let _ = self.error.print();
+            return ExitCode::from(u8::try_from(self.error.exit_code()).unwrap_or(2));
+        }
+        fault::report(&self.fault(), Output::Json)
+    }
+
+    fn fault(&self) -> Fault {
+        let text = self.error.render().to_string();
+        let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let tips = rest.lines().map(str::trim).filter_map(|line| line.strip_prefix("tip: "));
+        let message = message.trim().strip_prefix("error: ").unwrap_or(message).to_owned();
+        tips.fold(Fault::new(Code::Usage, message), Fault::hint).hint(Code::Usage.remedy())
+    }
 }

@@ -1,15 +1,30 @@
 //! One module per verb.
 
+mod compare;
+mod completions;
+mod doctor;
+mod gc;
+mod plan;
 mod run;
+mod runs;
+mod schema;
 
 use belljar::Fault;
 
-use crate::args::{Arguments, Verb};
+use crate::args::{RunArguments, RunTaskArguments, Verb};
+use crate::voice::Voice;
 
-/// Does what the arguments say; gives the exit code.
-pub(crate) fn perform(arguments: Arguments) -> Result<u8, Fault> {
-    let output = arguments.output();
-    match arguments.verb {
-        Verb::Run(run) => run::perform(&run, output),
+/// Does what the verb says; gives the exit code.
+pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
+    match verb {
+        Verb::Run(run) => run::perform(&run, voice),
+        Verb::RunTask(RunTaskArguments { task, out }) => run::perform(&RunArguments { task, out }, voice),
+        Verb::Plan(plan) => plan::perform(&plan, voice),
+        Verb::Compare(compare) => compare::perform(&compare, voice),
+        Verb::Runs(runs) => runs::perform(&runs.verb, voice),
+        Verb::Doctor => doctor::perform(voice),
+        Verb::Gc(gc) => gc::perform(&gc, voice),
+        Verb::Schema(schema) => schema::perform(&schema),
+        Verb::Completions(completions) => completions::perform(&completions),
     }
 }

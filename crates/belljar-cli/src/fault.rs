@@ -1,30 +1,55 @@
-//! How a failure is told: cause, source, hints, code.
+//! How a failure is told: what, because of what, what to do, under which code.
 
 use std::error::Error;
+use std::fmt::Write;
 use std::process::ExitCode;
 
 use belljar::Fault;
+use owo_colors::OwoColorize;
 use serde_json::json;
 
-use crate::args::Output;
+use crate::guest;
+use crate::voice::{Output, data, json, talk};
 
 /// Prints a failure and gives its exit code.
 pub(crate) fn report(fault: &Fault, output: Output) -> ExitCode {
     match output {
-        Output::Text => text(fault),
-        Output::Json => json_object(fault),
+        Output::Text => talk(text(fault).trim_end()),
+        // Nothing is left to be told if even this cannot be written.
+        Output::Json => drop(json(&object(fault)).and_then(|text| data(&text))),
     }
     ExitCode::from(fault.code.kind().exit_code())
 }
 
-fn text(fault: &Fault) {
-    anstream::eprintln!("error: {}", fault.message);
+/// The failure for people.
+pub(crate) fn text(fault: &Fault) -> String {
+    let mut text = told("error:".red().bold(), &fault.message);
     for cause in causes(fault) {
-        anstream::eprintln!("  because: {cause}");
+        text.push_str(&told("  because:", &cause));
     }
-    anstream::eprintln!("\ncode: {}", fault.code);
-    for hint in &fault.hints {
-        anstream::eprintln!("hint: {hint}");
+    text.push('\n');
+    for hint in hints(fault) {
+        text.push_str(&told("hint:".cyan(), &hint));
+    }
+    let _ = writeln!(text, "{}", format!("[{}]", fault.code).dimmed());
+    text
+}
+
+/// A label and its words; further lines (a source snippet) keep their own layout, set in by two.
+fn told(label: impl std::fmt::Display, words: &str) -> String {
+    let mut lines = guest::lines(words);
+    let mut text = format!("{label} {}\n", lines.next().unwrap_or_default());
+    for line in lines {
+        let _ = writeln!(text, "{}", format!("  {line}").trim_end());
+    }
+    text
+}
+
+/// The hints, or what the catalogue says when there are none.
+fn hints(fault: &Fault) -> Vec<String> {
+    match fault.hints.as_slice() {
+        [] => vec![fault.code.remedy().to_owned()],
+        hints => hints.to_vec(),
     }
 }
 
@@ -44,13 +69,57 @@ fn causes(fault: &Fault) -> Vec<String> {
     causes
 }
 
-fn json_object(fault: &Fault) {
-    let object = json!({ "error": {
+fn object(fault: &Fault) -> serde_json::Value {
+    json!({ "error": {
         "code": fault.code,
         "kind": fault.code.kind(),
+        "exit_code": fault.code.kind().exit_code(),
         "message": fault.message,
         "causes": causes(fault),
-        "hints": fault.hints,
-    }});
-    anstream::println!("{object}");
+        "hints": hints(fault),
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar::Code;
+
+    use super::*;
+
+    fn plain(fault: &Fault) -> String {
+        anstream::adapter::strip_str(&text(fault)).to_string()
+    }
+
+    #[test]
+    fn message_causes_hints_and_code() {
+        let io = std::io::Error::other("the cable is out");
+        let fault = Fault::new(Code::RepoUnreachable, "could not fetch \u{1b}[2Jexample.org")
+            .hint("plug it in")
+            .hint("or give up")
+            .caused_by(io);
+        insta::assert_snapshot!(plain(&fault), @r"
+        error: could not fetch ·[2Jexample.org
+          because: the cable is out
+
+        hint: plug it in
+        hint: or give up
+        [repo-unreachable]
+        ");
+    }
+
+    #[test]
+    fn a_snippet_keeps_its_layout_and_the_catalogue_helps_out() {
+        let fault =
+            Fault::new(Code::SpecSyntax, "a colon is missing\n --> task.yaml:2\n  |\n2 | repo url\n  |");
+        insta::assert_snapshot!(plain(&fault), @r"
+        error: a colon is missing
+           --> task.yaml:2
+            |
+          2 | repo url
+            |
+
+        hint: mend the line that is shown
+        [spec-syntax]
+        ");
+    }
 }

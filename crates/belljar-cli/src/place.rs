@@ -1,14 +1,13 @@
-//! Where this user's caches and state are, and what else the library must be told of the environment.
+//! Where this user's caches and sandboxes are, and what else the library must be told of the machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use belljar::engine::embedded::Embedded;
-use belljar::repo::{GitEnvironment, Repositories};
+use belljar::repo::Repositories;
 use belljar::{Code, Fault};
 
-/// Overrides the folder for both cache and state.
-pub(crate) const HOME_VARIABLE: &str = "BELLJAR_HOME";
+use crate::environment::{self, BELLJAR_HOME, HOME, Variable, XDG_CACHE_HOME, XDG_STATE_HOME};
 
 /// The folders of this user.
 #[derive(Debug, Clone)]
@@ -22,14 +21,10 @@ pub(crate) struct Place {
 impl Place {
     /// Reads the environment: `BELLJAR_HOME`, else the XDG folders, else the home directory.
     pub(crate) fn find() -> Result<Place, Fault> {
-        if let Some(home) = folder(HOME_VARIABLE) {
+        if let Some(home) = BELLJAR_HOME.folder() {
             return Ok(Place { cache: home.join("cache"), cells: home.join("cells") });
         }
-        let home = folder("HOME");
-        let below = |variable: &str, default: &str| {
-            folder(variable).or_else(|| Some(home.clone()?.join(default))).map(|path| path.join("belljar"))
-        };
-        match (below("XDG_CACHE_HOME", ".cache"), below("XDG_STATE_HOME", ".local/state")) {
+        match (below(XDG_CACHE_HOME, ".cache"), below(XDG_STATE_HOME, ".local/state")) {
             (Some(cache), Some(state)) => Ok(Place { cache, cells: state.join("cells") }),
             _ => Err(Fault::new(Code::Usage, "neither HOME nor BELLJAR_HOME is set to an absolute path")
                 .hint("set BELLJAR_HOME to a folder that Belljar may use")),
@@ -38,18 +33,22 @@ impl Place {
 
     /// The embedded engine of this user.
     pub(crate) fn embedded(&self) -> Embedded {
-        Embedded { keeper: PathBuf::from("/proc/self/exe"), cells: self.cells.clone(), resolvers: resolvers() }
+        Embedded {
+            keeper: PathBuf::from("/proc/self/exe"),
+            cells: self.cells.clone(),
+            resolvers: resolvers(),
+        }
     }
 
     /// The repositories of this user.
     pub(crate) fn repositories(&self) -> Result<Repositories, Fault> {
-        let environment = GitEnvironment::from_variables(std::env::vars_os());
-        Ok(Repositories::open(&self.cache, environment)?)
+        Ok(Repositories::open(&self.cache, environment::for_git())?)
     }
 }
 
-fn folder(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+fn below(variable: Variable, default: &str) -> Option<PathBuf> {
+    let folder = variable.folder().or_else(|| Some(HOME.folder()?.join(default)));
+    folder.map(|path| path.join("belljar"))
 }
 
 /// The resolvers this machine uses.

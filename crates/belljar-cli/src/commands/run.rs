@@ -1,27 +1,82 @@
 //! `belljar run`: a task, its stages as they go, its verdict.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use belljar::Fault;
 use belljar::interrupt::Interrupt;
-use belljar::run::{Runner, Task, Watch};
+use belljar::outcome::Verdict;
+use belljar::record::RunRecord;
+use belljar::run::{Finished, Runner, Task, Watch};
+use belljar::{Code, Fault};
+use serde::Serialize;
 
-use crate::args::{Output, RunArguments};
+use crate::args::RunArguments;
 use crate::place::Place;
+use crate::screen::{Screen, View};
+use crate::signals::Ears;
+use crate::voice::{Voice, talk};
+use crate::{guest, verdict, words};
+
+/// What a person is told after the first Ctrl-C.
+const STOPPING: &str =
+    "  ! interrupted: ending the run and taking down its sandbox (once more kills it at once)";
+
+/// A run as `--json` answers it: its record, and where it is.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    record: &'a RunRecord,
+    path: &'a Path,
+}
 
 /// Runs a task.
-pub(crate) fn perform(arguments: &RunArguments, _output: Output) -> Result<u8, Fault> {
+pub(crate) fn perform(arguments: &RunArguments, voice: Voice) -> Result<u8, Fault> {
     let place = Place::find()?;
     let task = Task::load(&arguments.task)?;
+    reap(&place);
+    let Finished { path, record } = watched(&place, &task, arguments, voice)?;
+    let text = verdict::text(&record, &path)?;
+    voice.answer(&Answer { record: &record, path: &path }, || text)?;
+    Ok(record.verdict.as_ref().map_or(Code::Internal.kind().exit_code(), Verdict::exit_code))
+}
+
+/// The run itself, with its display around it.
+fn watched(place: &Place, task: &Task, arguments: &RunArguments, voice: Voice) -> Result<Finished, Fault> {
     let (engine, repositories) = (place.embedded(), place.repositories()?);
-    let runner = Runner { engine: &engine, repositories: &repositories, out: &arguments.out };
-    let watch = Watch {
-        observer: Box::new(|event| anstream::eprintln!("{:?}", event.kind)),
-        live: Arc::new(|_, _, piece| anstream::eprint!("{}", String::from_utf8_lossy(piece))),
-        interrupt: Arc::new(Interrupt::default()),
-    };
-    let finished = runner.run(&task, watch)?;
-    let verdict = finished.record.verdict.as_ref();
-    anstream::println!("{} {}", verdict.map_or("", |v| v.outcome.name()), finished.path.display());
-    Ok(verdict.map_or(4, belljar::outcome::Verdict::exit_code))
+    let runner = Runner { engine: &engine, repositories: &repositories, out: &arguments.out.out };
+    let screen = Screen::open(voice);
+    let interrupt = Arc::new(Interrupt::default());
+    let teller = screen.view();
+    let ears = Ears::open(&interrupt, move || teller.say(STOPPING))?;
+    let finished = runner.run(task, watch(&screen.view(), &interrupt));
+    drop(ears);
+    screen.close();
+    finished
+}
+
+fn watch(view: &View, interrupt: &Arc<Interrupt>) -> Watch {
+    let (events, output) = (view.clone(), view.clone());
+    Watch {
+        observer: Box::new(move |event| events.event(event)),
+        live: Arc::new(move |_, _, piece| output.output(piece)),
+        interrupt: Arc::clone(interrupt),
+    }
+}
+
+/// Removes what dead keepers left; a run does not depend on it, so it only says what it did.
+fn reap(place: &Place) {
+    match belljar_cell::lease::reap(&place.cells) {
+        Ok(reaped) => {
+            if !reaped.removed.is_empty() {
+                talk(&format!(
+                    "removed {} that a killed process had left",
+                    words::count(reaped.removed.len(), "sandbox")
+                ));
+            }
+            for failure in &reaped.failures {
+                talk(&format!("warning: could not remove a leftover sandbox: {}", guest::line(failure)));
+            }
+        }
+        Err(error) => talk(&format!("warning: could not look for leftover sandboxes: {error}")),
+    }
 }
