@@ -37,7 +37,6 @@ variables! {
     CLICOLOR, "CLICOLOR", "`0` turns colours off";
     CLICOLOR_FORCE, "CLICOLOR_FORCE", "when set and not `0`, colours also without a terminal";
     TERM, "TERM", "`dumb` means plain lines, without colours and without a moving display";
-    COLORTERM, "COLORTERM", "when set, the terminal shows colours";
     CI, "CI", "when set, colours are assumed to be shown";
     COLUMNS, "COLUMNS", "the width of `--help` where the terminal does not tell its own";
     PATH, "PATH", "where `git` is found; relative entries are left out";

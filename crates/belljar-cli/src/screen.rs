@@ -138,7 +138,7 @@ impl Show {
     fn stay(&mut self, staying: Vec<Staying>) {
         match &mut self.face {
             Face::Moving { canvas, frame } => {
-                let width = canvas.size().0;
+                let width = canvas.width();
                 let lines: Vec<String> = staying.into_iter().filter_map(|line| moving(line, width)).collect();
                 if !lines.is_empty() {
                     canvas.paint(&lines, &self.scene.block(*frame, width));
@@ -152,7 +152,7 @@ impl Show {
         match &mut self.face {
             Face::Moving { canvas, frame } => {
                 *frame += 1;
-                let width = canvas.size().0;
+                let width = canvas.width();
                 canvas.paint(&[], &self.scene.block(*frame, width));
             }
             Face::Lines { reminded } => remind(&self.scene, reminded),

@@ -12,7 +12,8 @@ use belljar::stage::Actor;
 use belljar::stream::StreamRecord;
 use owo_colors::OwoColorize;
 
-use crate::screen::line::Mark;
+use crate::screen::line::{Mark, broken};
+use crate::voice::width;
 use crate::{folder, guest, words};
 
 /// How many lines of the command that decided are shown.
@@ -69,7 +70,9 @@ fn failure(verdict: &Verdict, record: &RunRecord, path: &Path) -> String {
 /// A failure of Belljar or the machine as the record keeps it.
 pub(crate) fn error_text(code: &str, message: &str, hints: &[String]) -> String {
     let mut text = String::new();
-    for (index, line) in guest::lines(message).enumerate() {
+    let room = width().map(|columns| columns.saturating_sub(10));
+    let lines: Vec<String> = guest::lines(message).flat_map(|line| broken(&line, room)).collect();
+    for (index, line) in lines.iter().enumerate() {
         let label = if index == 0 { format!("  {} ", "error:".red()) } else { "    ".to_owned() };
         let _ = writeln!(text, "{label}{line}");
     }
@@ -96,8 +99,9 @@ fn last_lines(name: &str, stream: &StreamRecord, path: &Path) -> String {
         return String::new();
     }
     let mut text = format!("  last lines of {name}:\n");
-    for line in lines {
-        let _ = writeln!(text, "    {} {}", "│".dimmed(), guest::line(&line));
+    let room = width().map(|columns| columns.saturating_sub(7));
+    for piece in lines.iter().flat_map(|line| broken(&guest::line(line), room)) {
+        let _ = writeln!(text, "    {} {piece}", "│".dimmed());
     }
     text
 }

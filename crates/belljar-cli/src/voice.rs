@@ -75,6 +75,12 @@ fn unwritten(error: io::Error) -> Fault {
     Fault::new(Code::OutputUnwritable, format!("could not write to stdout: {error}")).caused_by(error)
 }
 
+/// The columns of the terminal that stdout is, if it is one.
+pub(crate) fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Writes a line of talk to stderr; nobody fails because nobody listens.
 pub(crate) fn talk(line: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{line}");

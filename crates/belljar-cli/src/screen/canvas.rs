@@ -31,8 +31,18 @@ impl Canvas {
         Canvas { drawn: 0, colours }
     }
 
+    /// The columns to fill; one fewer than there are, because a terminal forgets what stands in the last.
+    pub(crate) fn width(&self) -> usize {
+        self.size().0.saturating_sub(1)
+    }
+
+    /// Whether the terminal is ours to move on, not another job's of the same shell.
+    fn is_ours(&self) -> bool {
+        rustix::termios::tcgetpgrp(io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
+    }
+
     /// Columns and rows.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    fn size(&self) -> (usize, usize) {
         match rustix::termios::tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
                 (usize::from(size.ws_col), usize::from(size.ws_row))
@@ -43,6 +53,7 @@ impl Canvas {
 
     /// Prints lines that stay, and below them the block that the next call replaces.
     pub(crate) fn paint(&mut self, staying: &[String], block: &[String]) {
+        let block = if self.is_ours() { block } else { &[] };
         if staying.is_empty() && block.is_empty() && self.drawn == 0 {
             return;
         }

@@ -93,6 +93,25 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     if room == 0 { String::new() } else { kept + "…" }
 }
 
+/// Text in pieces of so many columns, so that no terminal breaks it at a place of its own.
+pub(crate) fn broken(text: &str, room: Option<usize>) -> Vec<String> {
+    let room = room.unwrap_or(usize::MAX).max(2);
+    let mut pieces = vec![String::new()];
+    let mut used = 0;
+    for c in text.chars() {
+        let width = c.width().unwrap_or(0);
+        if used + width > room {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += width;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(c);
+        }
+    }
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +122,8 @@ mod tests {
         assert_eq!(cut("plainer", 5), "plai…");
         assert_eq!(cut("日本語日本語", 6), "日本…");
         assert_eq!(cut("x", 0), "");
+        assert_eq!(broken("日本語x", Some(4)), ["日本", "語x"]);
+        assert_eq!(broken("", Some(4)), [""]);
+        assert_eq!(broken("as it is", None), ["as it is"]);
     }
 }

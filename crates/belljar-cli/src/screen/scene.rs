@@ -87,9 +87,9 @@ impl Scene {
             EventKind::ImageResolved { image } => {
                 self.aside(format!("image {} ({})", image.reference, image.kind))
             }
-            EventKind::Failed { .. } | EventKind::CleanedUp { .. } | EventKind::RunFinished { .. } => {
-                Vec::new()
-            }
+            // Room between what happened and what it means.
+            EventKind::RunFinished { .. } => vec![Staying::Text(String::new())],
+            EventKind::Failed { .. } | EventKind::CleanedUp { .. } => Vec::new(),
         }
     }
 

@@ -18,9 +18,12 @@ use super::follow::follow;
 use super::log::Log;
 use crate::args::ShowArguments;
 use crate::network::{self, Traffic};
-use crate::screen::line::{Line, Mark};
-use crate::voice::{Detail, Voice};
+use crate::screen::line::{Line, Mark, broken};
+use crate::voice::{Detail, Voice, width};
 use crate::{folder, guest, verdict, words};
+
+/// The column in which a command's script begins.
+const SCRIPT: usize = 48;
 
 /// A run as `--json` answers it.
 #[derive(Serialize)]
@@ -169,8 +172,14 @@ impl<'a> Page<'a> {
     }
 
     fn write_command(&self, f: &mut fmt::Formatter<'_>, command: &CommandRecord) -> fmt::Result {
-        let took = words::span(command.duration_ms);
-        writeln!(f, "                   {:<13} {took:>11}  $ {}", words::ending(command), command.script)?;
+        let (ending, took) = (words::ending(command), words::span(command.duration_ms));
+        let room = width().map(|columns| columns.saturating_sub(SCRIPT));
+        for (index, piece) in broken(&command.script, room).iter().enumerate() {
+            match index {
+                0 => writeln!(f, "                   {ending:<13} {took:>11}  $ {piece}")?,
+                _ => writeln!(f, "{:SCRIPT$}{piece}", "")?,
+            }
+        }
         if self.detail == Detail::Full {
             let memory =
                 command.usage.peak_memory_bytes.map(words::size).unwrap_or_else(|| "unknown".to_owned());
