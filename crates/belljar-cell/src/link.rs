@@ -83,7 +83,8 @@ pub enum LinkError {
     #[error(
         "make a network link, neither as a TUN device ({}) nor as a veth pair ({}); \
          let this user open /dev/net/tun, or load the kernel modules veth and af_packet",
-        in_full(tun), in_full(packet)
+        in_full(tun),
+        in_full(packet)
     )]
     NeitherWorks {
         /// Why there is no TUN device.

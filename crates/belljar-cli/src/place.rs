@@ -38,7 +38,11 @@ impl Place {
 
     /// The embedded engine of this user.
     pub(crate) fn embedded(&self) -> Embedded {
-        Embedded { keeper: PathBuf::from("/proc/self/exe"), cells: self.cells.clone(), resolvers: resolvers() }
+        Embedded {
+            keeper: PathBuf::from("/proc/self/exe"),
+            cells: self.cells.clone(),
+            resolvers: resolvers(),
+        }
     }
 
     /// The repositories of this user.

@@ -12,7 +12,7 @@ use crate::fault::{Code, Fault, Kind};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
 use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage};
-use crate::record::RunRecord;
+use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
 use crate::repo::{Repositories, ResolvedCommit, Source, SourceKind};
 use crate::rundir::{Durability, PLAN, RunDir};
@@ -77,7 +77,9 @@ pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> 
     let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
         let fault = Fault::from(error);
         match fault.code.kind() {
-            Kind::Usage => with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault),
+            Kind::Usage => {
+                with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault)
+            }
             Kind::Environment | Kind::Infrastructure | Kind::Drift => fault,
         }
     })?;
@@ -130,7 +132,9 @@ impl Runner<'_> {
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
         match plan(task, self.repositories) {
             Ok(planned) => self.run_planned(task, &planned, watch),
-            Err(fault) if fault.code.kind() == Kind::Infrastructure => self.record_unplanned(task, &fault, watch),
+            Err(fault) if fault.code.kind() == Kind::Infrastructure => {
+                self.record_unplanned(task, &fault, watch)
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -142,7 +146,8 @@ impl Runner<'_> {
         let dir = self.run_dir(task)?;
         dir.replace(PLAN, plan.to_json()?.as_bytes(), Durability::Process)?;
         let path = dir.path().to_owned();
-        let recorder = Recorder::start(dir, &plan.task_id, observer, |record| describe(record, plan, &digest))?;
+        let recorder =
+            Recorder::start(dir, &plan.task_id, observer, |record| describe(record, plan, &digest))?;
         let recorder = Arc::new(Mutex::new(recorder));
         Stages {
             task,
@@ -186,7 +191,8 @@ impl Runner<'_> {
             record.expectation = expectation_of(&task.loaded.spec.expect);
         })?;
         recorder.event(EventKind::StageStarted { stage })?;
-        std::fs::write(&log, format!("belljar: {fault}\n")).map_err(|error| crate::rundir::unwritable(&log, error))?;
+        std::fs::write(&log, format!("belljar: {fault}\n"))
+            .map_err(|error| crate::rundir::unwritable(&log, error))?;
         recorder.failed(Some(stage), fault)?;
         let duration_ms = recorder.elapsed();
         recorder.event(EventKind::StageFinished { stage, outcome: StageOutcome::Failed, duration_ms })?;
@@ -200,7 +206,7 @@ fn describe(record: &mut RunRecord, plan: &Plan, digest: &str) {
     record.suite.clone_from(&plan.suite);
     record.labels.clone_from(&plan.labels);
     record.expectation = expectation_of(&plan.expectation);
-    record.repo_url = Some(plan.repo.url.clone());
+    record.repo_url = Some(redacted_url(&plan.repo.url));
     record.repo_commit = Some(plan.repo.commit.clone());
     record.isolation.level = word(&plan.isolation);
     record.network = plan.phases.iter().map(|phase| (phase.stage.into(), value(&phase.network))).collect();
@@ -226,7 +232,8 @@ fn word(of: &impl serde::Serialize) -> String {
 }
 
 fn expectation_of(expect: &spec::Expectation) -> expectation::Expectation {
-    let codes = (!expect.exit_codes.is_empty()).then(|| expect.exit_codes.iter().map(|code| i32::from(*code)).collect());
+    let codes = (!expect.exit_codes.is_empty())
+        .then(|| expect.exit_codes.iter().map(|code| i32::from(*code)).collect());
     expectation::Expectation {
         result: match expect.result {
             spec::ExpectedResult::Pass => expectation::ExpectedResult::Pass,
