@@ -74,6 +74,8 @@ struct Cell {
     to_doorman: Channel,
     init: Child,
     to_init: Channel,
+    /// The client asked for the end while no command ran; the next one is not begun.
+    interrupted: bool,
 }
 
 struct Child {
@@ -112,8 +114,10 @@ impl Cell {
             let answer = match request {
                 Request::Exec(exec) => self.exec(&exec, &descriptors, client),
                 Request::Disconnected => self.interfaces(),
-                // Came too late: the command it was for has ended.
-                Request::Interrupt => continue,
+                Request::Interrupt => {
+                    self.interrupted = true;
+                    continue;
+                }
                 Request::Destroy => return,
                 Request::Create(_) => Ok(Answer::Failed(Failure::new("the cell exists already"))),
             };
@@ -130,6 +134,9 @@ impl Cell {
     }
 
     fn exec(&mut self, exec: &ExecSpec, streams: &[OwnedFd], client: &Channel) -> Result<Answer, Gone> {
+        if self.interrupted {
+            return Ok(Answer::Ended(ExecEnd::not_begun()));
+        }
         let before = self.groups.as_ref().and_then(Groups::oom_kills);
         if let Some(groups) = &self.groups {
             groups.reset_peak();
@@ -343,7 +350,8 @@ fn raise(spec: &CellSpec, site: Site) -> Result<Made, Answer> {
         }
     };
     let Site { lease, groups, .. } = site;
-    let cell = Cell { spec: spec.clone(), lease, groups, doorman, to_doorman, init, to_init };
+    let cell =
+        Cell { spec: spec.clone(), lease, groups, doorman, to_doorman, init, to_init, interrupted: false };
     // Only now: an ordinary user's child must be reachable while its ids are mapped.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     finish(cell, ids, kind, link)

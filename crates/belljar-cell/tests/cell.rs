@@ -1,4 +1,9 @@
 //! Cells made and used for real. The host's own /usr is the image.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking; the exemption in clippy.toml covers test functions only"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -318,6 +323,23 @@ fn a_link_opens_and_closing_it_leaves_only_the_loopback() {
     // The kernel takes a veth pair down in the background.
     wait_until(|| cell.interfaces().unwrap() == ["lo"]);
     cell.destroy().unwrap();
+}
+
+#[test]
+fn an_interrupt_ends_the_running_command_and_bars_the_next() {
+    with_cell(Ground::spec, |_, cell| {
+        let interrupter = cell.interrupter();
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            interrupter.interrupt().unwrap();
+            interrupter.interrupt().unwrap();
+        });
+        let (end, text) = run(cell, "echo begun; trap '' INT TERM; sleep 1000", 60_000);
+        later.join().unwrap();
+        assert_eq!((end.ended, end.survivors, text.as_str()), (Ended::Interrupted, 0, "begun\n"));
+        let (end, text) = run(cell, "echo begun", 60_000);
+        assert_eq!((end.ended, text.as_str()), (Ended::Interrupted, ""));
+    });
 }
 
 #[test]
