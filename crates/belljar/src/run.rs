@@ -7,7 +7,6 @@ use belljar_image::reference::{Image, ReferenceError};
 
 use crate::engine::Engine;
 use crate::event::EventKind;
-use crate::expectation;
 use crate::fault::{Code, Fault, Kind};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
@@ -16,7 +15,7 @@ use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
 use crate::repo::{Repositories, ResolvedCommit, Source, SourceKind};
 use crate::rundir::{Durability, PLAN, RunDir};
-use crate::spec::{self, LoadedTask, TaskSpec};
+use crate::spec::{LoadedTask, TaskSpec};
 use crate::stage::{Stage, Stream};
 use crate::stages::Stages;
 
@@ -188,7 +187,7 @@ impl Runner<'_> {
         let mut recorder = Recorder::start(dir, &task.loaded.spec.id, watch.observer, |record| {
             record.suite.clone_from(&task.loaded.spec.suite);
             record.repo_url = Some(task.source.to_string());
-            record.expectation = expectation_of(&task.loaded.spec.expect);
+            record.expectation = task.loaded.spec.expect.clone();
         })?;
         recorder.event(EventKind::StageStarted { stage })?;
         std::fs::write(&log, format!("belljar: {fault}\n"))
@@ -205,7 +204,7 @@ fn describe(record: &mut RunRecord, plan: &Plan, digest: &str) {
     record.plan_digest = digest.to_owned();
     record.suite.clone_from(&plan.suite);
     record.labels.clone_from(&plan.labels);
-    record.expectation = expectation_of(&plan.expectation);
+    record.expectation = plan.expectation.clone();
     record.repo_url = Some(redacted_url(&plan.repo.url));
     record.repo_commit = Some(plan.repo.commit.clone());
     record.isolation.level = word(&plan.isolation);
@@ -229,18 +228,4 @@ fn value(of: &impl serde::Serialize) -> serde_json::Value {
 
 fn word(of: &impl serde::Serialize) -> String {
     value(of).as_str().unwrap_or_default().to_owned()
-}
-
-fn expectation_of(expect: &spec::Expectation) -> expectation::Expectation {
-    let codes = (!expect.exit_codes.is_empty())
-        .then(|| expect.exit_codes.iter().map(|code| i32::from(*code)).collect());
-    expectation::Expectation {
-        result: match expect.result {
-            spec::ExpectedResult::Pass => expectation::ExpectedResult::Pass,
-            spec::ExpectedResult::Fail => expectation::ExpectedResult::Fail,
-        },
-        exit_codes: codes,
-        stdout: expect.stdout.clone(),
-        stderr: expect.stderr.clone(),
-    }
 }

@@ -1,5 +1,8 @@
 //! Documents name only files and tests that exist.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking; the exemption in clippy.toml covers test functions only")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; the exemption in clippy.toml covers test functions only"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +45,8 @@ fn links(text: &str) -> Vec<String> {
     targets.filter(|target| !target.contains("://") && !target.starts_with('#')).map(str::to_owned).collect()
 }
 
-const OUR_FOLDERS: &[&str] = &["crates/", "docs/", "schema/", "scripts/", "tasks/", "examples/", "bench/", ".ci/", "fuzz/"];
+const OUR_FOLDERS: &[&str] =
+    &["crates/", "docs/", "schema/", "scripts/", "tasks/", "examples/", "bench/", ".ci/", "fuzz/"];
 
 #[test]
 fn documents_name_only_paths_that_exist() {
@@ -71,7 +75,8 @@ fn documents_name_only_paths_that_exist() {
 fn the_specification_names_only_tests_that_exist() {
     let root = root();
     let text = fs::read_to_string(root.join("SPECIFICATION.md")).unwrap();
-    let sources: String = files(&root.join("crates"), ".rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let sources: String =
+        files(&root.join("crates"), ".rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     let named: Vec<String> = quoted(&text).into_iter().filter(|word| looks_like_a_test(word)).collect();
     assert!(named.len() > 20, "the specification names {} tests", named.len());
     let missing: Vec<&String> =
@@ -81,5 +86,6 @@ fn the_specification_names_only_tests_that_exist() {
 
 /// Our tests are named by sentences: three words or more.
 fn looks_like_a_test(word: &str) -> bool {
-    word.matches('_').count() >= 3 && word.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
+    word.matches('_').count() >= 3
+        && word.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
 }
