@@ -1,2 +1,4 @@
 //! The embedded engine's Linux part: namespaces, mounts, ids, cgroups, seccomp, exec, kill.
 #![allow(unsafe_code)]
+
+pub mod link;
