@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use belljar::gateway::{
-    ConnectRequest, Decision, Ending, EventKind, Gateway, GatewayOptions, Limits, NetworkEvent, NetworkSummary,
-    OutboundPolicy, Policy, Protocol,
+    ConnectRequest, Decision, Ending, EventKind, Gateway, GatewayOptions, Limits, NetworkEvent,
+    NetworkSummary, OutboundPolicy, Policy, Protocol,
 };
 use belljar_cell::link::{self, LinkKind};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ const WORLD_V4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const WORLD_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 const WORLDS: [IpAddr; 2] = [IpAddr::V4(WORLD_V4), IpAddr::V6(WORLD_V6)];
 /// Only against hanging for ever; no test depends on how fast anything is.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 const BOTH: [LinkKind; 2] = [LinkKind::Tun, LinkKind::Packet];
 
 /// Permits everything, so that servers on the test's own machine can be reached.
@@ -110,7 +110,12 @@ fn behind<R: Send + 'static>(
 
 fn devices() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-    table.lines().skip(2).filter_map(|line| line.split(':').next()).map(|name| name.trim().to_owned()).collect()
+    table
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split(':').next())
+        .map(|name| name.trim().to_owned())
+        .collect()
 }
 
 /// Devices and namespaces go asynchronously in the kernel.
@@ -221,7 +226,8 @@ fn carry(kind: LinkKind, ip: IpAddr, length: usize) -> Outcome<Vec<u8>> {
 #[test]
 fn tcp_carries_fifty_megabytes_each_way_byte_for_byte() {
     const LENGTH: usize = 50_000_000;
-    for (kind, ip) in [(BOTH[0], WORLDS[0]), (BOTH[1], WORLDS[0]), (BOTH[0], WORLDS[1]), (BOTH[1], WORLDS[1])] {
+    for (kind, ip) in [(BOTH[0], WORLDS[0]), (BOTH[1], WORLDS[0]), (BOTH[0], WORLDS[1]), (BOTH[1], WORLDS[1])]
+    {
         let start = Instant::now();
         let outcome = carry(kind, ip, LENGTH);
         println!("{kind:?} {ip}: {:?}", start.elapsed());
@@ -478,7 +484,8 @@ fn echo_with_forgeries(ip: IpAddr) -> SocketAddr {
 
 #[test]
 fn udp_comes_back_from_the_contacted_peer_only() {
-    for (kind, ip) in [(BOTH[0], WORLDS[0]), (BOTH[0], WORLDS[1]), (BOTH[1], WORLDS[0]), (BOTH[1], WORLDS[1])] {
+    for (kind, ip) in [(BOTH[0], WORLDS[0]), (BOTH[0], WORLDS[1]), (BOTH[1], WORLDS[0]), (BOTH[1], WORLDS[1])]
+    {
         let outcome = in_world(move || {
             let address = echo_with_forgeries(ip);
             behind(kind, open(), move || {
@@ -666,7 +673,14 @@ fn forged_answers_are_ignored() {
             wrong_name[13] ^= 1;
             let mut not_an_answer = answer(question, &forged);
             not_an_answer[2] = 1;
-            vec![vec![], vec![0; 5], wrong_id, wrong_name, not_an_answer, answer(question, &[WORLD_V4.into()])]
+            vec![
+                vec![],
+                vec![0; 5],
+                wrong_id,
+                wrong_name,
+                not_an_answer,
+                answer(question, &[WORLD_V4.into()]),
+            ]
         });
         behind(LinkKind::Tun, GatewayOptions::new(vec![upstream]), || addresses_in(&ask("a.example", 1)))
     });
@@ -929,8 +943,10 @@ fn pypi_is_reached_with_the_default_policy() {
 fn on_a_socket(options: GatewayOptions) -> (OwnedFd, Gateway, Events) {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     let (near, far) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    rustix::net::sockopt::set_socket_timeout(&near, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE)).unwrap();
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
+    rustix::net::sockopt::set_socket_timeout(&near, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))
+        .unwrap();
     let (events, sink) = collect();
     (near, Gateway::start(LinkKind::Tun, far, options, sink).unwrap(), events)
 }
@@ -995,7 +1011,8 @@ fn packets_that_no_kernel_would_send_are_refused_as_well() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (near, gateway, events) = on_a_socket(GatewayOptions::new(Vec::new()));
-    let closed = ["127.0.0.1", "0.0.0.0", "255.255.255.255", "224.0.0.1", "::1", "::", "ff02::1", "::ffff:127.0.0.1"];
+    let closed =
+        ["127.0.0.1", "0.0.0.0", "255.255.255.255", "224.0.0.1", "::1", "::", "ff02::1", "::ffff:127.0.0.1"];
     for ip in closed {
         let answer = exchange(&near, &segment(ip.parse().unwrap(), port, TcpControl::Syn, None));
         assert_eq!(tcp_flags(&answer) & 0x04, 0x04, "{ip} is reset");
@@ -1035,11 +1052,13 @@ fn a_repeated_request_opens_one_connection() {
 fn the_gateway_answers_pings() {
     let (near, gateway, _events) = on_a_socket(open());
     let request = [8, 0, 0, 0, 1, 2, 0, 1, b'h', b'i'];
-    let ping = packet(link::GATEWAY_V4.into(), IpProtocol::Icmp, 10, |room, _| room.copy_from_slice(&request));
+    let ping =
+        packet(link::GATEWAY_V4.into(), IpProtocol::Icmp, 10, |room, _| room.copy_from_slice(&request));
     let answer = exchange(&near, &ping);
     assert_eq!((answer[20], &answer[24..]), (0, &request[4..]));
     let request = [128, 0, 0, 0, 1, 2, 0, 1, b'h', b'i'];
-    let ping = packet(link::GATEWAY_V6.into(), IpProtocol::Icmpv6, 10, |room, _| room.copy_from_slice(&request));
+    let ping =
+        packet(link::GATEWAY_V6.into(), IpProtocol::Icmpv6, 10, |room, _| room.copy_from_slice(&request));
     let answer = exchange(&near, &ping);
     assert_eq!((answer[40], &answer[44..]), (129, &request[4..]));
     gateway.stop();
@@ -1055,7 +1074,8 @@ fn hostile_packet() -> impl Strategy<Value = Vec<u8>> {
         prop::sample::select(controls.to_vec()),
         prop::option::of(any::<u32>()),
     );
-    let real = real.prop_map(|(ip, port, control, number)| segment(ip.parse().unwrap(), port, control, number));
+    let real =
+        real.prop_map(|(ip, port, control, number)| segment(ip.parse().unwrap(), port, control, number));
     prop_oneof![damaged(real), prop::collection::vec(any::<u8>(), 1..200)]
 }
 
