@@ -309,7 +309,7 @@ fn fetch_into(
         let answer =
             fetch_once(repositories, git_dir, remote, &[format!("+{sha}:refs/belljar/{sha}")], held)?;
         let refused = |text: &&str| String::from_utf8_lossy(&answer.stderr).contains(*text);
-        if answer.success || !NOT_BY_ID.iter().any(|text| refused(&text)) {
+        if answer.success || !NOT_BY_ID.iter().any(refused) {
             return fetched(repositories, &answer, remote);
         }
     }
