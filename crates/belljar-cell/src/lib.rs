@@ -5,4 +5,23 @@
 //! an init that only reaps and kills. See `docs/design/embedded-engine.md`.
 #![allow(unsafe_code)]
 
+pub mod cell;
+pub mod client;
+mod doorman;
+pub mod failure;
+mod filter;
+pub mod groups;
+mod guest;
+pub mod ids;
+mod init;
+mod kernel;
+pub mod keeper;
+pub mod lease;
 pub mod link;
+mod probe;
+pub mod remove;
+mod root;
+mod scratch;
+mod sources;
+pub mod syscalls;
+mod wire;
