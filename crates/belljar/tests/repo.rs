@@ -263,9 +263,10 @@ fn git_daemon(place: &Place) -> Server {
         .stderr(Stdio::null())
         .spawn()
         .expect("these tests need git daemon");
+    let server = Server { child, port };
     for _ in 0..500 {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return Server { child, port };
+            return server;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -1040,7 +1041,8 @@ fn a_directory_that_changed_is_drift() {
 
 #[test]
 fn a_directory_with_what_git_passes_over_is_refused() {
-    let cases: [(&str, fn(&Place)); 4] = [
+    type Case = (&'static str, fn(&Place));
+    let cases: [Case; 4] = [
         ("a fifo", |place| make_fifo(&place.path("plain/sub/odd"))),
         ("a socket", |place| {
             drop(std::os::unix::net::UnixListener::bind(place.path("plain/sub/odd")).unwrap());
@@ -1189,7 +1191,7 @@ fn an_ordinary_user_works_and_unreadable_files_are_entries() {
     place.write("plain/secret", "x");
     place.write("plain/closed/inner", "x");
     for name in ["plain/secret", "plain/closed"] {
-        fs::set_permissions(place.path(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(0o000)).unwrap();
     }
     fs::copy(std::env::current_exe().unwrap(), place.path("self")).unwrap();
     give_to(place.root.path(), "1234:1234");
