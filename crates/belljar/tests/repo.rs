@@ -887,6 +887,26 @@ fn a_fetch_that_was_killed_does_not_spoil_the_next() {
 }
 
 #[test]
+fn a_fetch_keeps_its_lock_when_belljar_is_killed() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://127.0.0.1:{}/origin", silent.local_addr().unwrap().port());
+    let mut belljar = child(&place, "checkout", &url, "main", "work").spawn().unwrap();
+    let (connection, _) = silent.accept().unwrap();
+    belljar.kill().unwrap();
+    belljar.wait().unwrap();
+    let is_lock = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.ends_with(".lock") && !name.starts_with("scratch")
+    };
+    let entries = fs::read_dir(place.path("cache/git")).unwrap().flatten();
+    let lock = fs::File::open(entries.map(|entry| entry.path()).find(is_lock).unwrap()).unwrap();
+    assert!(lock.try_lock().is_err(), "git lives and holds the lock");
+    drop(connection);
+    lock.lock().unwrap();
+}
+
+#[test]
 fn a_damaged_mirror_is_made_anew() {
     for damage in ["cut", "empty", "flip", "no head", "no pack"] {
         let place = Place::new();
