@@ -263,9 +263,10 @@ fn git_daemon(place: &Place) -> Server {
         .stderr(Stdio::null())
         .spawn()
         .expect("these tests need git daemon");
+    let server = Server { child, port };
     for _ in 0..500 {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return Server { child, port };
+            return server;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -886,6 +887,26 @@ fn a_fetch_that_was_killed_does_not_spoil_the_next() {
 }
 
 #[test]
+fn a_fetch_keeps_its_lock_when_belljar_is_killed() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://127.0.0.1:{}/origin", silent.local_addr().unwrap().port());
+    let mut belljar = child(&place, "checkout", &url, "main", "work").spawn().unwrap();
+    let (connection, _) = silent.accept().unwrap();
+    belljar.kill().unwrap();
+    belljar.wait().unwrap();
+    let is_lock = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.ends_with(".lock") && !name.starts_with("scratch")
+    };
+    let entries = fs::read_dir(place.path("cache/git")).unwrap().flatten();
+    let lock = fs::File::open(entries.map(|entry| entry.path()).find(is_lock).unwrap()).unwrap();
+    assert!(lock.try_lock().is_err(), "git lives and holds the lock");
+    drop(connection);
+    lock.lock().unwrap();
+}
+
+#[test]
 fn a_damaged_mirror_is_made_anew() {
     for damage in ["cut", "empty", "flip", "no head", "no pack"] {
         let place = Place::new();
@@ -1040,7 +1061,8 @@ fn a_directory_that_changed_is_drift() {
 
 #[test]
 fn a_directory_with_what_git_passes_over_is_refused() {
-    let cases: [(&str, fn(&Place)); 4] = [
+    type Case = (&'static str, fn(&Place));
+    let cases: [Case; 4] = [
         ("a fifo", |place| make_fifo(&place.path("plain/sub/odd"))),
         ("a socket", |place| {
             drop(std::os::unix::net::UnixListener::bind(place.path("plain/sub/odd")).unwrap());
@@ -1189,7 +1211,7 @@ fn an_ordinary_user_works_and_unreadable_files_are_entries() {
     place.write("plain/secret", "x");
     place.write("plain/closed/inner", "x");
     for name in ["plain/secret", "plain/closed"] {
-        fs::set_permissions(place.path(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(0o000)).unwrap();
     }
     fs::copy(std::env::current_exe().unwrap(), place.path("self")).unwrap();
     give_to(place.root.path(), "1234:1234");

@@ -243,6 +243,13 @@ impl Call {
         self
     }
 
+    /// Has git check every object that it takes in.
+    pub(super) fn checking_objects(mut self) -> Call {
+        self.configuration.extend(["fetch.fsckObjects=true".into(), "transfer.fsckObjects=true".into()]);
+        self.configuration.extend(BLEMISHES.iter().map(|blemish| format!("fetch.fsck.{blemish}=warn")));
+        self
+    }
+
     pub(super) fn configure(mut self, setting: impl Into<String>) -> Call {
         self.configuration.push(setting.into());
         self
@@ -335,7 +342,7 @@ impl Git {
             command.arg("-c").arg(setting);
         }
         if call.reach == Reach::Network {
-            self.check_transfer(&mut command);
+            self.give_up_stalls(&mut command);
         }
         command.env("GIT_DIR", &call.git_dir).args(&call.arguments);
         command.current_dir(call.work_tree.as_deref().unwrap_or(&call.git_dir));
@@ -370,13 +377,9 @@ impl Git {
         command.envs(self.environment.variables.iter().filter(|(name, _)| names(name)).cloned());
     }
 
-    fn check_transfer(&self, command: &mut Command) {
+    fn give_up_stalls(&self, command: &mut Command) {
         command.arg("-c").arg("http.lowSpeedLimit=1000");
         command.arg("-c").arg(format!("http.lowSpeedTime={}", self.limits.stall.as_secs().max(1)));
-        command.arg("-c").arg("fetch.fsckObjects=true").arg("-c").arg("transfer.fsckObjects=true");
-        for blemish in BLEMISHES {
-            command.arg("-c").arg(format!("fetch.fsck.{blemish}=warn"));
-        }
     }
 }
 

@@ -230,8 +230,9 @@ fn fetch_call(git_dir: &Path, held: &Held) -> Result<Call, RepoError> {
         "--",
     ];
     // Packs appear whole or not at all; loose objects of a killed fetch would be a part of a history.
-    let mut call =
-        Call::new(git_dir, &options).configure("fetch.unpackLimit=1").configure("transfer.unpackLimit=1");
+    let whole = ["fetch.unpackLimit=1", "transfer.unpackLimit=1"];
+    let call = Call::new(git_dir, &options).checking_objects();
+    let mut call = whole.into_iter().fold(call, Call::configure);
     call.input = Input::Lock(held.share()?);
     Ok(call)
 }
