@@ -192,6 +192,7 @@ fn fault_outcome(fault: FaultFact) -> Outcome {
         (Code::DiskFull, _) => Outcome::DiskFull,
         (_, Kind::Environment) => Outcome::EnvironmentRefused,
         (_, Kind::Drift) => Outcome::Drift,
+        (_, Kind::Interrupted) => Outcome::Interrupted,
         (_, Kind::Usage) => Outcome::TaskInvalid,
         (_, Kind::Infrastructure) => fault.stage.map_or(Outcome::SandboxError, infrastructure_outcome),
     }

@@ -79,7 +79,7 @@ pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> 
             Kind::Usage => {
                 with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault)
             }
-            Kind::Environment | Kind::Infrastructure | Kind::Drift => fault,
+            Kind::Environment | Kind::Infrastructure | Kind::Drift | Kind::Interrupted => fault,
         }
     })?;
     let kind = match resolved.kind {
@@ -129,16 +129,23 @@ impl Runner<'_> {
     ///
     /// `Err` means that there is no record: the input was wrong, or the output folder cannot be written.
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
-        match plan(task, self.repositories) {
-            Ok(planned) => self.run_planned(task, &planned, watch),
-            Err(fault) if fault.code.kind() == Kind::Infrastructure => {
-                self.record_unplanned(task, &fault, watch)
-            }
-            Err(fault) => Err(fault),
+        let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
+        match plan(task, &repositories) {
+            Ok(planned) => self.run_planned(task, &planned, &repositories, watch),
+            Err(fault) => match fault.code.kind() {
+                Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, watch),
+                Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
+            },
         }
     }
 
-    fn run_planned(&self, task: &Task, planned: &Planned, watch: Watch) -> Result<Finished, Fault> {
+    fn run_planned(
+        &self,
+        task: &Task,
+        planned: &Planned,
+        repositories: &Repositories,
+        watch: Watch,
+    ) -> Result<Finished, Fault> {
         let Watch { observer, live, interrupt } = watch;
         let plan = &planned.plan;
         let digest = plan.digest()?;
@@ -152,7 +159,7 @@ impl Runner<'_> {
             task,
             planned,
             engine: self.engine,
-            repositories: self.repositories,
+            repositories,
             recorder: Arc::clone(&recorder),
             dir: path.clone(),
             live,

@@ -40,7 +40,8 @@ enum Stop {
 
 impl<F: Into<Fault>> From<F> for Stop {
     fn from(fault: F) -> Stop {
-        Stop::Fault(fault.into())
+        let fault = fault.into();
+        if fault.code == Code::Interrupted { Stop::Interrupted } else { Stop::Fault(fault) }
     }
 }
 
