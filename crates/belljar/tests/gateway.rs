@@ -1,6 +1,8 @@
 //! The gateway on real parts: network namespaces, devices, sockets. Needs root, `ip` and `curl`,
 //! and for one test the internet; what is missing fails.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -228,9 +230,7 @@ fn tcp_carries_fifty_megabytes_each_way_byte_for_byte() {
     const LENGTH: usize = 50_000_000;
     for (kind, ip) in [(BOTH[0], WORLDS[0]), (BOTH[1], WORLDS[0]), (BOTH[0], WORLDS[1]), (BOTH[1], WORLDS[1])]
     {
-        let start = Instant::now();
         let outcome = carry(kind, ip, LENGTH);
-        println!("{kind:?} {ip}: {:?}", start.elapsed());
         assert_eq!(outcome.value, digest(&pattern(LENGTH)), "{kind:?} down");
         assert_eq!(outcome.summary.bytes_sent, LENGTH as u64);
         assert_eq!(outcome.summary.bytes_received, LENGTH as u64);
@@ -280,15 +280,14 @@ fn the_far_end_may_close_first() {
                 stream.shutdown(Shutdown::Write).unwrap();
                 read_all(&stream)
             });
-            let outcome = behind(kind, open(), move || {
+            behind(kind, open(), move || {
                 let mut stream = connect(address).unwrap();
                 let received = read_all(&stream);
                 stream.write_all(b"second").unwrap();
                 drop(stream);
                 server.join().unwrap();
                 received
-            });
-            outcome
+            })
         });
         assert_eq!(outcome.value, b"first");
         assert_eq!(outcome.summary.bytes_sent, 6);
@@ -905,6 +904,9 @@ fn a_silent_connection_ends() {
     });
 }
 
+/// Set for the copy of this program that runs as an ordinary user.
+const EXPECTED: &str = "BELLJAR_TEST_EXPECTED_LINK";
+
 #[test]
 fn the_best_kind_of_link_is_found() {
     let kind = thread::spawn(|| {
@@ -915,7 +917,32 @@ fn the_best_kind_of_link_is_found() {
         wait_until("the device is gone", || devices() == ["lo"]);
         kind
     });
-    assert_eq!(kind.join().unwrap(), LinkKind::Tun);
+    let kind = kind.join().unwrap();
+    let expected = std::env::var(EXPECTED).unwrap_or("Tun".to_owned());
+    assert_eq!(format!("{kind:?}"), expected);
+    carry(kind, WORLD_V4.into(), 1_000_000);
+}
+
+#[test]
+fn an_ordinary_user_gets_a_link_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("gateway-test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    run("chmod", &["-R", "a+rX", &folder.path().to_string_lossy()]);
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "--user", "--map-root-user"])
+        .arg(&program)
+        .args(["--exact", "the_best_kind_of_link_is_found"])
+        .env(EXPECTED, "Packet")
+        .current_dir("/")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn resolvers_of_this_machine() -> Vec<SocketAddr> {
@@ -1110,6 +1137,10 @@ fn survives(packets: Vec<Vec<u8>>) {
 
 fn feed(packets: &[Vec<u8>]) {
     let (near, gateway, _events) = on_a_socket(open());
+    feed_into(near, gateway, packets);
+}
+
+fn feed_into(near: OwnedFd, gateway: Gateway, packets: &[Vec<u8>]) {
     rustix::io::ioctl_fionbio(&near, true).unwrap();
     let mut buffer = vec![0; 65_536];
     for packet in packets {
@@ -1126,12 +1157,82 @@ fn feed(packets: &[Vec<u8>]) {
     assert_eq!(gateway.stop().failure, None);
 }
 
+/// A segment of an open connection: numbers near the expected ones, any flags, window and options.
+#[derive(Clone, Debug)]
+struct Odd {
+    sequence: i32,
+    acknowledgement: i32,
+    flags: u8,
+    window: u16,
+    options: [u8; 8],
+    length: usize,
+}
+
+fn odd_segment() -> impl Strategy<Value = Odd> {
+    let near = prop_oneof![Just(0), -3..4_i32, -70_000..70_000_i32, any::<i32>()];
+    let flags = prop_oneof![Just(0x10_u8), Just(0x18), Just(0x11), Just(0x14), any::<u8>()];
+    (near.clone(), near, flags, any::<u16>(), any::<[u8; 8]>(), 0..3000_usize).prop_map(
+        |(sequence, acknowledgement, flags, window, options, length)| Odd {
+            sequence,
+            acknowledgement,
+            flags,
+            window,
+            options,
+            length,
+        },
+    )
+}
+
+/// The bytes of an odd segment on a connection whose next numbers are these.
+fn bytes_of(odd: &Odd, sequence: u32, acknowledgement: u32) -> Vec<u8> {
+    packet(IpAddr::V4(Ipv4Addr::LOCALHOST), IpProtocol::Tcp, 28 + odd.length, |room, _| {
+        room[0..2].copy_from_slice(&4000_u16.to_be_bytes());
+        room[2..4].copy_from_slice(&80_u16.to_be_bytes());
+        room[4..8].copy_from_slice(&sequence.wrapping_add_signed(odd.sequence).to_be_bytes());
+        room[8..12].copy_from_slice(&acknowledgement.wrapping_add_signed(odd.acknowledgement).to_be_bytes());
+        room[12] = 7 << 4;
+        room[13] = odd.flags;
+        room[14..16].copy_from_slice(&odd.window.to_be_bytes());
+        room[20..28].copy_from_slice(&odd.options);
+    })
+}
+
+/// Opens a connection by hand to a server that talks, sends odd segments on it, and demands that
+/// other connections still work.
+fn survives_on_a_connection(odds: Vec<Odd>) {
+    in_world(move || {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 80)).unwrap();
+        thread::spawn(move || {
+            let mut stream = server.accept().unwrap().0;
+            while stream.write_all(&[7; 1000]).is_ok() {}
+        });
+        let (near, gateway, _events) = on_a_socket(open());
+        let request = segment(Ipv4Addr::LOCALHOST.into(), 80, TcpControl::Syn, None);
+        let accepted = exchange(&near, &request);
+        assert_eq!(tcp_flags(&accepted), 0x12);
+        let next = u32::from_be_bytes(accepted[24..28].try_into().unwrap()).wrapping_add(1);
+        let greeting = segment_at(1001, next);
+        let packets = odds.iter().map(|odd| bytes_of(odd, 1001, next));
+        feed_into(near, gateway, &std::iter::once(greeting).chain(packets).collect::<Vec<_>>());
+    });
+}
+
+fn segment_at(sequence: u32, acknowledgement: u32) -> Vec<u8> {
+    let plain = Odd { sequence: 0, acknowledgement: 0, flags: 0x10, window: 500, options: [1; 8], length: 0 };
+    bytes_of(&plain, sequence, acknowledgement)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn hostile_packets_do_no_harm(packets in prop::collection::vec(hostile_packet(), 1..100)) {
         survives(packets);
+    }
+
+    #[test]
+    fn hostile_segments_of_an_open_connection_do_no_harm(odds in prop::collection::vec(odd_segment(), 1..60)) {
+        survives_on_a_connection(odds);
     }
 
     #[test]
