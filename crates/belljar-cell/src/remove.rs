@@ -140,8 +140,8 @@ mod tests {
         symlink(outside.path(), top.join("shut/link")).unwrap();
         fs::write(top.join("shut/inner").join(OsStr::from_bytes(b"\xff\xfe")), "x").unwrap();
         fs::write(top.join(".hoisted-1"), "in the way").unwrap();
-        fs::set_permissions(top.join("shut/inner"), Permissions::from_mode(0)).unwrap();
-        fs::set_permissions(top.join("shut"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(top.join("shut/inner"), Permissions::from_mode(0o000)).unwrap();
+        fs::set_permissions(top.join("shut"), Permissions::from_mode(0o000)).unwrap();
         remove_tree(&top).unwrap();
         assert!(!top.exists());
         assert!(outside.path().join("kept").exists());
