@@ -172,6 +172,22 @@ pub struct ExecEnd {
     pub peak_memory: Option<u64>,
 }
 
+impl ExecEnd {
+    /// The end of a command that was interrupted before it began.
+    pub(crate) fn not_begun() -> ExecEnd {
+        ExecEnd {
+            ended: Ended::Interrupted,
+            killed: 0,
+            survivors: 0,
+            oom_kills: None,
+            wall_us: 0,
+            user_us: 0,
+            system_us: 0,
+            peak_memory: None,
+        }
+    }
+}
+
 /// One control: what was asked for, what is in force, and how that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {

@@ -159,7 +159,9 @@ fn unexpected(answer: Answer) -> CellError {
     match answer {
         Answer::Refused(refusal) => CellError::Refused(refusal),
         Answer::Failed(failure) => CellError::Failed(failure),
-        Answer::Created(_) | Answer::Ended(_) | Answer::Interfaces(_) | Answer::Destroyed(_) => CellError::Unexpected,
+        Answer::Created(_) | Answer::Ended(_) | Answer::Interfaces(_) | Answer::Destroyed(_) => {
+            CellError::Unexpected
+        }
     }
 }
 

@@ -130,9 +130,9 @@ fn make_init(spec: &CellSpec, ids: Ids, init: &Channel) -> Result<Made, Reply> {
 
 fn refused_namespaces(failure: Failure) -> Reply {
     match failure.errno {
-        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => Reply::Refused(Refusal::Isolation(format!(
-            "{failure}: this machine does not let this user make user namespaces"
-        ))),
+        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => Reply::Refused(Refusal::Isolation(
+            format!("{failure}: this machine does not let this user make user namespaces"),
+        )),
         _ => Reply::Failed(failure),
     }
 }
@@ -193,7 +193,8 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
             kernel::exit_now(0)
         }
         Cloned::Parent(pid, _) => {
-            let opened = ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_namespace(pid, "user"));
+            let opened =
+                ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_namespace(pid, "user"));
             drop((ours, theirs));
             kernel::wait_for(pid).step(|| "wait for the namespace's holder".to_owned())?;
             opened
@@ -209,9 +210,11 @@ fn enter(made: &Made, ids: Ids, spec: &CellSpec) -> Result<(), Failure> {
         let (uid, gid) = ids.init_user(&spec.guest);
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(uid, gid)?;
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step(|| "watch the keeper".to_owned())?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .step(|| "watch the keeper".to_owned())?;
     }
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "hide from the guest".to_owned())
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .step(|| "hide from the guest".to_owned())
 }
 
 fn serve(spec: &CellSpec, ids: Ids, keeper: &Channel) -> i32 {
@@ -241,8 +244,8 @@ fn serve(spec: &CellSpec, ids: Ids, keeper: &Channel) -> i32 {
 }
 
 fn admit(cage: &Cage<'_>, call: &Call, streams: Vec<OwnedFd>) -> Result<(i32, [OwnedFd; 2]), Failure> {
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .step(|| "make a pipe".to_owned())?;
+    let (reader, writer) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(|| "make a pipe".to_owned())?;
     match kernel::clone(libc::CLONE_PARENT as u64).step(|| "clone into the cell".to_owned())? {
         Cloned::Parent(pid, pidfd) => Ok((pid.as_raw_nonzero().get(), [pidfd, reader])),
         Cloned::Child => {
@@ -288,6 +291,8 @@ impl Outcome {
         if text.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&text).map(Some).map_err(|error| Failure::new(format!("read the start pipe: {error}")))
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| Failure::new(format!("read the start pipe: {error}")))
     }
 }

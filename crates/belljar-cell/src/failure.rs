@@ -40,7 +40,10 @@ pub trait Step<T> {
 
 impl<T> Step<T> for io::Result<T> {
     fn step(self, step: impl FnOnce() -> String) -> Result<T, Failure> {
-        self.map_err(|error| Failure { errno: error.raw_os_error().unwrap_or(0), step: named(step(), &error) })
+        self.map_err(|error| Failure {
+            errno: error.raw_os_error().unwrap_or(0),
+            step: named(step(), &error),
+        })
     }
 }
 

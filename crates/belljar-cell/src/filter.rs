@@ -52,15 +52,10 @@ fn allow_list() -> Result<BpfProgram, seccompiler::BackendError> {
 }
 
 /// Unix, IPv4, IPv6, netlink: what plain programs use. Packet, vsock, alg and the rest stay shut.
-const SOCKET_FAMILIES: &[u64] = &[
-    libc::AF_UNIX as u64,
-    libc::AF_INET as u64,
-    libc::AF_INET6 as u64,
-    libc::AF_NETLINK as u64,
-];
+const SOCKET_FAMILIES: &[u64] =
+    &[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64];
 /// Asking (`0xffffffff`), plain Linux, and no address randomisation, each with or without the 2.6 version number.
-const PERSONALITIES: &[u64] =
-    &[0, 0x0004_0000, 0x0002_0000, 0x0006_0000, 0xffff_ffff];
+const PERSONALITIES: &[u64] = &[0, 0x0004_0000, 0x0002_0000, 0x0006_0000, 0xffff_ffff];
 /// TIOCSTI and TIOCLINUX push bytes into somebody else's terminal.
 const TERMINAL_INJECTION: &[u64] = &[0x5412, 0x541c];
 
@@ -127,10 +122,36 @@ mod tests {
     fn dangerous_calls_are_not_on_the_list() {
         let allowed: Vec<&str> = syscalls::ALLOWED.iter().map(|(name, _)| *name).collect();
         for name in [
-            "mount", "umount2", "unshare", "setns", "pivot_root", "chroot", "bpf", "keyctl", "add_key",
-            "request_key", "userfaultfd", "io_uring_setup", "perf_event_open", "open_by_handle_at", "init_module",
-            "finit_module", "kexec_load", "reboot", "swapon", "clone3", "fsopen", "open_tree", "move_mount",
-            "mount_setattr", "settimeofday", "clock_settime", "quotactl", "acct", "iopl", "ioperm",
+            "mount",
+            "umount2",
+            "unshare",
+            "setns",
+            "pivot_root",
+            "chroot",
+            "bpf",
+            "keyctl",
+            "add_key",
+            "request_key",
+            "userfaultfd",
+            "io_uring_setup",
+            "perf_event_open",
+            "open_by_handle_at",
+            "init_module",
+            "finit_module",
+            "kexec_load",
+            "reboot",
+            "swapon",
+            "clone3",
+            "fsopen",
+            "open_tree",
+            "move_mount",
+            "mount_setattr",
+            "settimeofday",
+            "clock_settime",
+            "quotactl",
+            "acct",
+            "iopl",
+            "ioperm",
         ] {
             assert!(!allowed.contains(&name), "{name} is allowed");
         }

@@ -75,9 +75,20 @@ impl Parents {
         Parents::find_in(&mounts, &own, rustix::process::geteuid().as_raw())
     }
 
+    /// Which version carries the controllers on this machine, whoever may use it.
+    pub fn mounted_version() -> Option<Version> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let trees: Vec<Tree> = mounts.lines().filter_map(parse_mount).collect();
+        match trees.iter().find(|tree| tree.version == Version::V2 && has_controllers(&tree.at)) {
+            Some(_) => Some(Version::V2),
+            None => trees.iter().any(|tree| tree.version == Version::V1).then_some(Version::V1),
+        }
+    }
+
     fn find_in(mounts: &str, own: &str, uid: u32) -> Result<Parents, NoParents> {
         let trees: Vec<Tree> = mounts.lines().filter_map(parse_mount).collect();
-        if let Some(tree) = trees.iter().find(|tree| tree.version == Version::V2 && has_controllers(&tree.at)) {
+        if let Some(tree) = trees.iter().find(|tree| tree.version == Version::V2 && has_controllers(&tree.at))
+        {
             return find_v2(tree, own, uid);
         }
         find_v1(&trees, own, uid)
@@ -89,7 +100,9 @@ fn find_v1(trees: &[Tree], own: &str, uid: u32) -> Result<Parents, NoParents> {
     for controller in CONTROLLERS {
         let tree = trees
             .iter()
-            .find(|tree| tree.version == Version::V1 && tree.options.iter().any(|option| option == controller))
+            .find(|tree| {
+                tree.version == Version::V1 && tree.options.iter().any(|option| option == controller)
+            })
             .ok_or(NoParents::NotMounted)?;
         let place = own_path(own, controller).unwrap_or_else(|| PathBuf::from("/"));
         let candidates = [inside(tree, &place), delegated(tree, uid)];
@@ -168,8 +181,11 @@ impl Groups {
     /// The groups a cell of this name would have, before any is made: what the lease must know first.
     pub fn planned(parents: &Parents, id: &str) -> Groups {
         let name = format!("belljar-cell-{id}");
-        let folders =
-            parents.folders.iter().map(|(controller, folder)| (controller.clone(), folder.join(&name))).collect();
+        let folders = parents
+            .folders
+            .iter()
+            .map(|(controller, folder)| (controller.clone(), folder.join(&name)))
+            .collect();
         Groups { version: parents.version, folders }
     }
 
@@ -189,7 +205,9 @@ impl Groups {
 
     /// Lets children of the parent have controllers; a group with processes of its own may not, so these move aside.
     fn enable_controllers(&self) -> Result<(), Failure> {
-        let Some(parent) = self.folders.first().and_then(|(_, folder)| folder.parent()) else { return Ok(()) };
+        let Some(parent) = self.folders.first().and_then(|(_, folder)| folder.parent()) else {
+            return Ok(());
+        };
         let enabled = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
         if CONTROLLERS.iter().all(|wanted| enabled.split_whitespace().any(|name| name == *wanted)) {
             return Ok(());
@@ -404,7 +422,8 @@ mod tests {
     fn an_empty_version_two_tree_leaves_the_choice_to_version_one() {
         let empty = tree("");
         let one = tree("");
-        let mounts = mountinfo(empty.path(), "cgroup2", "rw") + &mountinfo(one.path(), "cgroup", "rw,memory,pids,cpu");
+        let mounts =
+            mountinfo(empty.path(), "cgroup2", "rw") + &mountinfo(one.path(), "cgroup", "rw,memory,pids,cpu");
         let own = "3:memory,pids,cpu:/\n0::/\n";
         assert_eq!(Parents::find_in(&mounts, own, 1).unwrap().version, Version::V1);
     }

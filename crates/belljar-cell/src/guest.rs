@@ -95,8 +95,11 @@ type Prepared = (Vec<CString>, Vec<CString>, Vec<CString>);
 fn prepare(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Result<Prepared, Failure> {
     let programs = exec.programs.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
     let arguments = exec.arguments.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
-    let environment =
-        exec.environment.iter().map(|(key, value)| c_string(&format!("{key}={value}"))).collect::<Result<_, _>>()?;
+    let environment = exec
+        .environment
+        .iter()
+        .map(|(key, value)| c_string(&format!("{key}={value}")))
+        .collect::<Result<_, _>>()?;
     take_streams(streams)?;
     cage.enter()?;
     // As the guest: a folder that only somebody more powerful could enter must not become its working directory.

@@ -36,8 +36,8 @@ impl Ids {
     /// What this process may use; `slot` spreads cells of root over ranges.
     pub fn for_this_process(slot: u32) -> Ids {
         let uid = rustix::process::geteuid().as_raw();
-        let powerful = kernel::permitted_capabilities()
-            .is_ok_and(|set| set & (1 << kernel::CAP_SYS_ADMIN) != 0);
+        let powerful =
+            kernel::permitted_capabilities().is_ok_and(|set| set & (1 << kernel::CAP_SYS_ADMIN) != 0);
         if uid == 0 && powerful {
             return Ids::Range { base: FIRST + (slot % SLOTS) * COUNT };
         }

@@ -101,7 +101,8 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<std::os::fd::OwnedFd>) -> Result
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(uid, gid)?;
     }
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step(|| "watch the keeper".to_owned())?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step(|| "watch the keeper".to_owned())?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, mounts)?,
@@ -117,7 +118,8 @@ fn weaken() -> Result<(), Failure> {
     kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
     kernel::keep_capabilities(1 << kernel::CAP_KILL).step(|| "drop capabilities".to_owned())?;
     kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "hide from the guest".to_owned())
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .step(|| "hide from the guest".to_owned())
 }
 
 fn serve(keeper: &Channel) -> i32 {
@@ -176,4 +178,3 @@ fn interfaces() -> Vec<String> {
     let table = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     table.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
-

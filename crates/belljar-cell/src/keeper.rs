@@ -74,6 +74,8 @@ struct Cell {
     to_doorman: Channel,
     init: Child,
     to_init: Channel,
+    /// The client asked for the end while no command ran; the next one is not begun.
+    interrupted: bool,
 }
 
 struct Child {
@@ -112,8 +114,10 @@ impl Cell {
             let answer = match request {
                 Request::Exec(exec) => self.exec(&exec, &descriptors, client),
                 Request::Disconnected => self.interfaces(),
-                // Came too late: the command it was for has ended.
-                Request::Interrupt => continue,
+                Request::Interrupt => {
+                    self.interrupted = true;
+                    continue;
+                }
                 Request::Destroy => return,
                 Request::Create(_) => Ok(Answer::Failed(Failure::new("the cell exists already"))),
             };
@@ -130,6 +134,9 @@ impl Cell {
     }
 
     fn exec(&mut self, exec: &ExecSpec, streams: &[OwnedFd], client: &Channel) -> Result<Answer, Gone> {
+        if self.interrupted {
+            return Ok(Answer::Ended(ExecEnd::not_begun()));
+        }
         let before = self.groups.as_ref().and_then(Groups::oom_kills);
         if let Some(groups) = &self.groups {
             groups.reset_peak();
@@ -174,7 +181,9 @@ impl Cell {
         match self.to_doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned())? {
             Received::Message(Reply::Admitted(pid), descriptors) => admitted(pid, descriptors),
             Received::Message(Reply::Failed(failure), _) => Err(failure),
-            Received::Message(Reply::Made { .. } | Reply::Refused(_), _) => Err(Failure::new("the doorman is confused")),
+            Received::Message(Reply::Made { .. } | Reply::Refused(_), _) => {
+                Err(Failure::new("the doorman is confused"))
+            }
             Received::Closed => Err(Failure::new("the doorman is gone")),
         }
     }
@@ -207,7 +216,8 @@ impl Cell {
 
     /// Kills whatever the command left; counts before and after.
     fn sweep(&self) -> Result<(u32, u32), Failure> {
-        let order = if self.spec.weaknesses.contains(&Weakness::KeepProcesses) { Order::Count } else { Order::Sweep };
+        let order =
+            if self.spec.weaknesses.contains(&Weakness::KeepProcesses) { Order::Count } else { Order::Sweep };
         match self.ask_init(order)? {
             Report::Swept { before, after } => Ok((before, after)),
             Report::Interfaces(_) => Err(Failure::new("the cell's init is confused")),
@@ -276,7 +286,8 @@ fn admitted(pid: i32, descriptors: Vec<OwnedFd>) -> Result<(Child, OwnedFd), Fai
 
 fn poll_for(watched: &mut [PollFd<'_>], left: Duration) -> Result<usize, Failure> {
     // A millisecond more, so that a wait never ends just before its deadline and spins.
-    let left = Timespec::try_from(left + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    let left =
+        Timespec::try_from(left + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
     match poll(watched, Some(&left)) {
         Err(rustix::io::Errno::INTR) => Ok(0),
         other => other.step(|| "wait for the command".to_owned()),
@@ -339,7 +350,8 @@ fn raise(spec: &CellSpec, site: Site) -> Result<Made, Answer> {
         }
     };
     let Site { lease, groups, .. } = site;
-    let cell = Cell { spec: spec.clone(), lease, groups, doorman, to_doorman, init, to_init };
+    let cell =
+        Cell { spec: spec.clone(), lease, groups, doorman, to_doorman, init, to_init, interrupted: false };
     // Only now: an ordinary user's child must be reachable while its ids are mapped.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     finish(cell, ids, kind, link)
@@ -385,7 +397,8 @@ type Standing = (Child, Option<LinkKind>, Option<OwnedFd>);
 
 fn hear_made(doorman: &Channel) -> Result<Standing, Answer> {
     let failed = |text: &str| Answer::Failed(Failure::new(text));
-    let heard = doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned()).map_err(Answer::Failed)?;
+    let heard =
+        doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned()).map_err(Answer::Failed)?;
     match heard {
         Received::Message(Reply::Made { init, link }, descriptors) => {
             let mut descriptors = descriptors.into_iter();
@@ -403,7 +416,12 @@ fn hear_made(doorman: &Channel) -> Result<Standing, Answer> {
 
 fn control(finding: Finding) -> Control {
     let enforced = if finding.holds { "yes" } else { "broken" };
-    Control { control: finding.control, requested: "yes".to_owned(), enforced: enforced.to_owned(), proof: finding.proof }
+    Control {
+        control: finding.control,
+        requested: "yes".to_owned(),
+        enforced: enforced.to_owned(),
+        proof: finding.proof,
+    }
 }
 
 /// The limits as the kernel reads them back.

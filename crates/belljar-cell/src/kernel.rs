@@ -54,9 +54,8 @@ pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
     };
     // SAFETY: the structure has the size given, the flags share no memory with the child (no CLONE_VM), and the
     // process has one thread, so the child's copy of the heap and of all locks is consistent.
-    let result = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw mut arguments, std::mem::size_of::<CloneArguments>())
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, std::mem::size_of::<CloneArguments>()) };
     match result {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Cloned::Child),
@@ -226,8 +225,7 @@ pub(crate) fn wait_for(pid: Pid) -> io::Result<Waited> {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: both pointers are valid during the call.
-        let result =
-            unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, &raw mut usage) };
+        let result = unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, &raw mut usage) };
         if result > 0 {
             return Ok(Waited {
                 status,
@@ -276,9 +274,7 @@ pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let header = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // SAFETY: the header points to `len` instructions that live during the call; the kernel only reads them.
-    check(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header)
-    })
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header) })
 }
 
 fn check(result: c_long) -> io::Result<()> {

@@ -83,7 +83,8 @@ pub enum LinkError {
     #[error(
         "make a network link, neither as a TUN device ({}) nor as a veth pair ({}); \
          let this user open /dev/net/tun, or load the kernel modules veth and af_packet",
-        in_full(tun), in_full(packet)
+        in_full(tun),
+        in_full(packet)
     )]
     NeitherWorks {
         /// Why there is no TUN device.
@@ -153,7 +154,37 @@ pub fn open_link_of(kind: LinkKind) -> Result<OwnedFd, LinkError> {
     Ok(link)
 }
 
+/// Does something in a fresh network namespace that nobody else is in, and comes back.
+///
+/// The link's descriptor is made there, because a descriptor keeps the namespace alive that it was
+/// made in: the sandbox's own must end with its last process, and tell the gateway by ending.
+fn in_holder(
+    make: impl FnOnce(&Netlink, BorrowedFd<'_>) -> Result<OwnedFd, LinkError>,
+) -> Result<OwnedFd, LinkError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let home = rustix::fs::open("/proc/thread-self/ns/net", flags, Mode::empty())
+        .step("open the sandbox's network namespace")?;
+    enter_new_network().step("make the link's network namespace")?;
+    let made = Netlink::open().step("open a netlink socket").and_then(|netlink| make(&netlink, home.as_fd()));
+    let network = Some(rustix::thread::LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(home.as_fd(), network)
+        .step("return to the sandbox's network namespace")?;
+    made
+}
+
 fn open_tun() -> Result<OwnedFd, LinkError> {
+    in_holder(|netlink, home| {
+        let tun = make_tun()?;
+        let index = device_index(netlink, DEVICE_NAME).step("find the TUN device")?;
+        let mut handover = Message::new(libc::RTM_NEWLINK, 0);
+        handover.link_header(index, 0);
+        handover.attribute(libc::IFLA_NET_NS_FD, &home.as_raw_fd().to_ne_bytes());
+        netlink.request(&handover).step("move the TUN device into the sandbox")?;
+        Ok(tun)
+    })
+}
+
+fn make_tun() -> Result<OwnedFd, LinkError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let tun = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
         .map_err(|source| LinkError::OpenTun { source: source.into() })?;
@@ -165,29 +196,18 @@ fn open_tun() -> Result<OwnedFd, LinkError> {
     Ok(tun)
 }
 
-/// Makes a veth pair between this network namespace and a fresh one that nobody else is in. Only
-/// the packet socket keeps that one alive: closing it takes the pair away.
+/// Makes a veth pair between the sandbox and the holder. The packet socket alone keeps the holder
+/// alive: closing it takes the pair away.
 fn open_packet() -> Result<OwnedFd, LinkError> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let home = rustix::fs::open("/proc/thread-self/ns/net", flags, Mode::empty())
-        .step("open the sandbox's network namespace")?;
-    enter_new_network().step("make the link's network namespace")?;
-    let socket = open_peer(home.as_fd());
-    let network = Some(rustix::thread::LinkNameSpaceType::Network);
-    rustix::thread::move_into_link_name_space(home.as_fd(), network)
-        .step("return to the sandbox's network namespace")?;
-    let socket = socket?;
+    let socket = in_holder(|netlink, home| {
+        netlink.request(&pair_message(home)).step("make the veth pair")?;
+        let index = device_index(netlink, PEER_NAME).step("find the veth pair")?;
+        let raise = raise_message(index, Some(LinkKind::Packet.mtu()));
+        // Before the socket is bound: it would begin with an error on a device that is down.
+        netlink.request(&raise).step("bring the gateway's end of the veth pair up")?;
+        packet_socket(index)
+    })?;
     stop_offloading()?;
-    Ok(socket)
-}
-
-fn open_peer(home: BorrowedFd<'_>) -> Result<OwnedFd, LinkError> {
-    let netlink = Netlink::open().step("open a netlink socket")?;
-    netlink.request(&pair_message(home)).step("make the veth pair")?;
-    let index = device_index(&netlink, PEER_NAME).step("find the veth pair")?;
-    let socket = packet_socket(index)?;
-    let raise = raise_message(index, Some(LinkKind::Packet.mtu()));
-    netlink.request(&raise).step("bring the gateway's end of the veth pair up")?;
     Ok(socket)
 }
 

@@ -1,117 +1,132 @@
-//! Removes folders that a guest filled: any depth, any mode, any name, and never a step through a link.
+//! Removal of a tree that a guest has written: no link is followed, no mount is entered.
+//!
+//! A guest can leave folders without permissions, and nest them deeper than a stack or a path can
+//! go. So nothing recurses: each folder's own folders are first moved up to the top of the tree.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, chmod, fstat, openat, openat2, renameat, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
-/// Removes a folder and everything in it; one that is not there is fine.
-///
-/// Subfolders are first moved up into the top folder, so neither open files nor stack grow with depth.
+/// Removes a directory and everything in it; what is already gone is no error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let top = match open_folder(CWD, &c_name(path.as_os_str())?) {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = openat(CWD, parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let top = match enter(parent.as_fd(), name) {
         Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(unlinkat(CWD, path, AtFlags::empty())?),
         other => other?,
     };
-    let mut moved = 0_u64;
-    loop {
-        let folders = clear(top.as_fd())?;
-        if folders.is_empty() {
-            break;
-        }
-        for name in folders {
-            flatten(top.as_fd(), &name, &mut moved)?;
-        }
-    }
-    drop(top);
-    Ok(unlinkat(CWD, path, AtFlags::REMOVEDIR)?)
+    let mut moved = 0;
+    while sweep_top(&top, &mut moved)? > 0 {}
+    Ok(gone(unlinkat(&parent, name, AtFlags::REMOVEDIR))?)
 }
 
-/// Empties one folder of the top folder: files go, subfolders move up beside it.
-fn flatten(top: BorrowedFd<'_>, name: &CStr, moved: &mut u64) -> io::Result<()> {
-    let folder = open_folder(top, name)?;
-    for child in clear(folder.as_fd())? {
-        // A folder's own write permission decides about moving it, because its `..` changes.
-        make_accessible(folder.as_fd(), &child)?;
-        *moved += 1;
-        renameat(&folder, &child, top, free_name(top, moved)?)?;
-    }
-    drop(folder);
-    Ok(unlinkat(top, name, AtFlags::REMOVEDIR)?)
-}
-
-fn free_name(top: BorrowedFd<'_>, counter: &mut u64) -> io::Result<CString> {
-    loop {
-        let name = c_name(OsStr::new(&format!(".belljar-{counter}")))?;
-        match rustix::fs::statat(top, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(name),
-            _ => *counter += 1,
-        }
-    }
-}
-
-/// Unlinks everything in a folder that is not a folder, and names the folders.
-fn clear(folder: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
-    let mut folders = Vec::new();
-    for entry in Dir::read_from(folder)? {
+/// One pass over the top folder; says how many entries it met.
+fn sweep_top(top: &OwnedFd, moved: &mut u64) -> rustix::io::Result<u64> {
+    let mut met = 0;
+    for entry in Dir::read_from(top)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name == c"." || name == c".." {
+        if is_dots(name) {
             continue;
         }
-        if entry.file_type() == FileType::Directory || !unlink(folder, name)? {
-            folders.push(name.to_owned());
+        met += 1;
+        if remove_file(top.as_fd(), name)? == Removed::No {
+            hoist(top, name, moved)?;
+            gone(unlinkat(top, name, AtFlags::REMOVEDIR))?;
         }
     }
-    Ok(folders)
+    Ok(met)
 }
 
-/// Unlinks a file; says no when it turns out to be a folder.
-fn unlink(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+/// Empties one folder of the top: its files are removed, its folders moved up beside it.
+fn hoist(top: &OwnedFd, name: &CStr, moved: &mut u64) -> rustix::io::Result<()> {
+    let folder = match enter(top.as_fd(), name) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        let child = entry.file_name();
+        if is_dots(child) || remove_file(folder.as_fd(), child)? == Removed::Yes {
+            continue;
+        }
+        // Moving a folder writes its `..`, so it must be writable itself.
+        drop(enter(folder.as_fd(), child)?);
+        renameat(&folder, child, top, free_name(top, moved)?)?;
+    }
+    Ok(())
+}
+
+fn free_name(top: &OwnedFd, moved: &mut u64) -> rustix::io::Result<String> {
+    loop {
+        *moved += 1;
+        let name = format!(".hoisted-{moved}");
+        match statat(top, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(name),
+            other => drop(other?),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Removed {
+    Yes,
+    No,
+}
+
+fn remove_file(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Removed> {
     match unlinkat(folder, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(true),
-        Err(Errno::ISDIR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn open_folder(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(at, name, flags, Mode::empty()) {
-        Ok(folder) => {
-            // An open folder may still lack write permission; its owner can always give that.
-            let _ = rustix::fs::fchmod(&folder, Mode::RWXU);
-            Ok(folder)
-        }
-        Err(Errno::ACCESS) => {
-            make_accessible(at, name)?;
-            openat(at, name, flags, Mode::empty())
-        }
+        Ok(()) | Err(Errno::NOENT) => Ok(Removed::Yes),
+        Err(Errno::ISDIR) => Ok(Removed::No),
+        // Some filesystems answer so for a folder.
+        Err(Errno::PERM) if is_folder(folder, name)? => Ok(Removed::No),
         Err(error) => Err(error),
     }
 }
 
-/// Gives the owner all rights on a folder. Nothing else runs in these folders any more, so the name still means the
-/// same; a link's target could only be changed if the link had appeared since it was listed as a folder.
-fn make_accessible(at: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let is_folder = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
-    if is_folder { chmodat(at, name, Mode::RWXU, AtFlags::empty()) } else { Ok(()) }
+fn is_folder(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-fn c_name(name: &OsStr) -> io::Result<CString> {
-    CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+/// Opens a folder, giving its owner all rights first; refuses links and other mounts.
+fn enter(parent: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let handle = openat2(parent, name, flags, Mode::empty(), resolve)?;
+    if fstat(&handle)?.st_mode & 0o700 != 0o700 {
+        // The handle is the very folder, so this cannot be led astray by a link.
+        chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
+    }
+    openat(&handle, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use std::fs::{self, Permissions};
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
@@ -124,9 +139,9 @@ mod tests {
         symlink(outside.path(), top.join("link")).unwrap();
         symlink(outside.path(), top.join("shut/link")).unwrap();
         fs::write(top.join("shut/inner").join(OsStr::from_bytes(b"\xff\xfe")), "x").unwrap();
-        fs::write(top.join(".belljar-1"), "in the way").unwrap();
-        fs::set_permissions(top.join("shut/inner"), Permissions::from_mode(0)).unwrap();
-        fs::set_permissions(top.join("shut"), Permissions::from_mode(0)).unwrap();
+        fs::write(top.join(".hoisted-1"), "in the way").unwrap();
+        fs::set_permissions(top.join("shut/inner"), Permissions::from_mode(0o000)).unwrap();
+        fs::set_permissions(top.join("shut"), Permissions::from_mode(0o000)).unwrap();
         remove_tree(&top).unwrap();
         assert!(!top.exists());
         assert!(outside.path().join("kept").exists());
@@ -137,10 +152,10 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let top = base.path().join("deep");
         fs::create_dir(&top).unwrap();
-        let mut at = open_folder(CWD, &c_name(top.as_os_str()).unwrap()).unwrap();
+        let mut at = openat(CWD, &top, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         for _ in 0..3000 {
             rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
-            at = open_folder(at.as_fd(), c"d").unwrap();
+            at = enter(at.as_fd(), "d").unwrap();
         }
         drop(at);
         remove_tree(&top).unwrap();
@@ -148,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_fine_and_a_link_is_only_unlinked() {
+    fn a_folder_that_is_not_there_is_fine_and_a_link_is_refused() {
         let base = tempfile::tempdir().unwrap();
         remove_tree(&base.path().join("none")).unwrap();
         fs::create_dir(base.path().join("real")).unwrap();
         symlink(base.path().join("real"), base.path().join("link")).unwrap();
-        remove_tree(&base.path().join("link")).unwrap();
-        assert!(base.path().join("real").exists() && !base.path().join("link").exists());
+        assert!(remove_tree(&base.path().join("link")).is_err());
+        assert!(base.path().join("real").exists());
     }
 }

@@ -9,9 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount, open_tree,
-    unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, mount_change,
+    move_mount, open_tree, unmount,
 };
 
 use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root};
@@ -132,7 +132,8 @@ fn enter_overlay(spec: &CellSpec, image: &[OwnedFd], layer: &OwnedFd) -> Result<
 /// Adds to the upper layer what the image lacks, so that no mount point has to be made in foreign folders later.
 fn prepare_upper(spec: &CellSpec, lower: BorrowedFd<'_>) -> Result<(), Failure> {
     let upper = Path::new("layer/upper");
-    let wanted = FOLDERS.iter().map(Path::new).chain([spec.workspace.target.as_path(), spec.guest.home.as_path()]);
+    let wanted =
+        FOLDERS.iter().map(Path::new).chain([spec.workspace.target.as_path(), spec.guest.home.as_path()]);
     for path in wanted {
         if !is_folder_in(lower, path) {
             create_folders(upper, path)?;
@@ -145,7 +146,8 @@ fn prepare_upper(spec: &CellSpec, lower: BorrowedFd<'_>) -> Result<(), Failure> 
 
 fn is_folder_in(root: BorrowedFd<'_>, path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat2(root, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS).is_ok()
+    openat2(root, relative(path), flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+        .is_ok()
 }
 
 fn relative(path: &Path) -> PathBuf {
@@ -172,7 +174,10 @@ fn write_names(root: &Path, hostname: &str) -> Result<(), Failure> {
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n");
     write_file(&root.join("etc/hosts"), &hosts)?;
     write_file(&root.join("etc/hostname"), &format!("{hostname}\n"))?;
-    write_file(&root.join("etc/resolv.conf"), &format!("nameserver {}\noptions timeout:5\n", link::GATEWAY_V4))
+    write_file(
+        &root.join("etc/resolv.conf"),
+        &format!("nameserver {}\noptions timeout:5\n", link::GATEWAY_V4),
+    )
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
@@ -188,7 +193,9 @@ fn account(guest: &Guest) -> (String, String) {
 fn write_accounts(root: &Path, guest: &Guest) -> Result<(), Failure> {
     let (user, group) = account(guest);
     create_folders(root, Path::new("/etc"))?;
-    let users = format!("root:x:0:0:root:/root:/usr/sbin/nologin\n{user}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n");
+    let users = format!(
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n{user}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+    );
     write_file(&root.join("etc/passwd"), &users)?;
     write_file(&root.join("etc/group"), &format!("root:x:0:\n{group}nogroup:x:65534:\n"))
 }
@@ -267,19 +274,27 @@ fn place_private(spec: &CellSpec, private: &[OwnedFd]) -> Result<(), Failure> {
 }
 
 fn build_dev(devices: &[OwnedFd]) -> Result<(), Failure> {
-    place(new_mount(c"tmpfs", &[("size", "64k"), ("mode", "0755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?.as_fd(), Path::new("/dev"))?;
+    place(
+        new_mount(c"tmpfs", &[("size", "64k"), ("mode", "0755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?.as_fd(),
+        Path::new("/dev"),
+    )?;
     for (name, tree) in DEVICES.iter().zip(devices) {
         place_on_new(tree.as_fd(), &Path::new("/dev").join(name))?;
     }
-    for (name, target) in
-        [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")]
-    {
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
         symlink(target, Path::new("/dev").join(name)).step(|| format!("link /dev/{name}"))?;
     }
     for name in ["/dev/pts", "/dev/shm"] {
         fs::create_dir(name).step(|| format!("create {name}"))?;
     }
-    let pts = new_mount(c"devpts", &[("mode", "0620"), ("ptmxmode", "0666")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    let pts =
+        new_mount(c"devpts", &[("mode", "0620"), ("ptmxmode", "0666")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     place(pts.as_fd(), Path::new("/dev/pts"))?;
     place(new_tmpfs("64m", "1777")?.as_fd(), Path::new("/dev/shm"))?;
     remount_read_only("/dev", Depth::One)
@@ -296,14 +311,16 @@ fn protect_proc() -> Result<(), Failure> {
         place(cut("/dev/null")?.as_fd(), Path::new(path))?;
     }
     for path in HIDDEN_FOLDERS.iter().filter(|path| Path::new(path).is_dir()) {
-        let empty = new_mount(c"tmpfs", &[("size", "4k"), ("mode", "0555")], MountAttrFlags::MOUNT_ATTR_RDONLY)?;
+        let empty =
+            new_mount(c"tmpfs", &[("size", "4k"), ("mode", "0555")], MountAttrFlags::MOUNT_ATTR_RDONLY)?;
         place(empty.as_fd(), Path::new(path))?;
     }
     Ok(())
 }
 
 fn cut(path: &str) -> Result<OwnedFd, Failure> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     open_tree(CWD, path, flags).step(|| format!("open {path}"))
 }
 
@@ -314,5 +331,6 @@ fn seal_root() -> Result<(), Failure> {
 fn remount_read_only(path: &str, depth: Depth) -> Result<(), Failure> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).step(|| format!("open {path}"))?;
-    kernel::set_mount_attributes(fd.as_fd(), MOUNT_READ_ONLY, None, depth).step(|| format!("make {path} read-only"))
+    kernel::set_mount_attributes(fd.as_fd(), MOUNT_READ_ONLY, None, depth)
+        .step(|| format!("make {path} read-only"))
 }

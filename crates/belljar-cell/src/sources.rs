@@ -51,7 +51,8 @@ impl Sources {
         let devices = DEVICES.iter().map(|name| device(name)).collect::<Result<_, _>>()?;
         let workspace = workspace(spec, owners.map(|owners| owners.workspace))?;
         let private = scratch.private().iter().map(|path| private(path)).collect::<Result<_, _>>()?;
-        let image = image_paths(&spec.root).iter().map(|path| layer(path, image_owners)).collect::<Result<_, _>>()?;
+        let image =
+            image_paths(&spec.root).iter().map(|path| layer(path, image_owners)).collect::<Result<_, _>>()?;
         let certificates = spec.certificates.as_ref().map(|path| layer(path, image_owners)).transpose()?;
         let layer = match &spec.root {
             Root::Pieces(_) => None,

@@ -156,7 +156,9 @@ mod tests {
                 left.send(&text, &[reader.as_fd(), reader.as_fd()]).unwrap();
             }
         });
-        let Received::Message(got, descriptors) = right.receive::<String>().unwrap() else { panic!("closed") };
+        let Received::Message(got, descriptors) = right.receive::<String>().unwrap() else {
+            panic!("closed")
+        };
         assert_eq!((got.len(), descriptors.len()), (text.len(), 2));
         sender.join().unwrap();
         assert!(matches!(right.receive::<String>().unwrap(), Received::Closed));

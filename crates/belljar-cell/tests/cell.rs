@@ -1,4 +1,9 @@
 //! Cells made and used for real. The host's own /usr is the image.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking; the exemption in clippy.toml covers test functions only"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,7 +12,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
-    CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Isolation, Limits, Network, Piece, Root, Weakness, Workspace,
+    CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Isolation, Limits, Network, Piece, Root, Weakness,
+    Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 
@@ -129,17 +135,30 @@ fn every_control_is_in_force_and_proven() {
 #[test]
 fn the_guest_sees_nothing_of_the_host() {
     with_cell(Ground::spec, |ground, cell| {
-        let (_, text) = run(cell, "id -u; id -un; hostname; ps -e --no-headers 2>/dev/null | wc -l; env | sort", 10_000);
+        let (_, text) =
+            run(cell, "id -u; id -un; hostname; ps -e --no-headers 2>/dev/null | wc -l; env | sort", 10_000);
         begins_with(&text, &["1000", "runner", "belljar"]);
         assert!(!text.contains("CARGO"), "{text}");
         let outside = ground.base.path().display().to_string();
-        let (_, text) = run(cell, &format!("ls /root /home /etc /; ls {outside}; cat /proc/1/environ; ls -l /proc/1/exe"), 10_000);
+        let (_, text) = run(
+            cell,
+            &format!("ls /root /home /etc /; ls {outside}; cat /proc/1/environ; ls -l /proc/1/exe"),
+            10_000,
+        );
         assert!(!text.contains("cells"), "{text}");
         assert!(text.contains("No such file"), "{text}");
         let (_, text) = run(cell, "cat /proc/net/dev | tail -n +3 | cut -d: -f1", 10_000);
         assert_eq!(text.trim(), "lo");
-        let (_, text) = run(cell, "echo x > /usr/x; echo x > /etc/x; echo x > /x; mkdir /dev/x; echo x > /proc/sys/kernel/hostname", 10_000);
-        assert_eq!(text.matches("Read-only file system").count() + text.matches("Permission denied").count(), 5, "{text}");
+        let (_, text) = run(
+            cell,
+            "echo x > /usr/x; echo x > /etc/x; echo x > /x; mkdir /dev/x; echo x > /proc/sys/kernel/hostname",
+            10_000,
+        );
+        assert_eq!(
+            text.matches("Read-only file system").count() + text.matches("Permission denied").count(),
+            5,
+            "{text}"
+        );
     });
 }
 
@@ -152,7 +171,11 @@ fn begins_with(text: &str, lines: &[&str]) {
 fn files_come_back_owned_by_the_caller() {
     with_cell(Ground::spec, |ground, cell| {
         fs::write(ground.workspace().join("given"), "x").unwrap();
-        let (end, text) = run(cell, "stat -c '%u %g' given; echo y >> given; echo z > made; mkdir -p a/b; stat -c %u made", 10_000);
+        let (end, text) = run(
+            cell,
+            "stat -c '%u %g' given; echo y >> given; echo z > made; mkdir -p a/b; stat -c %u made",
+            10_000,
+        );
         assert_eq!((end.ended, text.as_str()), (Ended::Exited(0), "1000 1000\n1000\n"));
         use std::os::unix::fs::MetadataExt;
         let owner = fs::metadata(ground.workspace()).unwrap().uid();
@@ -207,7 +230,10 @@ fn a_process_whose_first_thread_ended_does_not_hide() {
 #[test]
 fn running_out_of_memory_is_told_by_the_kernel() {
     with_cell(
-        |ground| CellSpec { limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64 }, ..ground.spec() },
+        |ground| CellSpec {
+            limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64 },
+            ..ground.spec()
+        },
         |_, cell| {
             let (end, _) = run(cell, "python3 -c 'x = bytearray(400 << 20)'", 20_000);
             assert!(end.oom_kills.unwrap() > 0, "{end:?}");
@@ -231,8 +257,14 @@ fn a_fork_bomb_is_contained() {
 fn forbidden_calls_are_refused() {
     with_cell(Ground::spec, |_, cell| {
         for attempt in [
-            "unshare -U true", "unshare -r true", "mount -t tmpfs none /tmp", "chroot / true", "nsenter -t 1 -m true",
-            "dmesg", "kill -9 1 && sleep 0.2 && kill -0 1 && false", "cat /proc/kcore | head -c1 | grep .",
+            "unshare -U true",
+            "unshare -r true",
+            "mount -t tmpfs none /tmp",
+            "chroot / true",
+            "nsenter -t 1 -m true",
+            "dmesg",
+            "kill -9 1 && sleep 0.2 && kill -0 1 && false",
+            "cat /proc/kcore | head -c1 | grep .",
             "python3 -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)'",
             "python3 -c 'import socket; socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)'",
             "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 22), 2)'",
@@ -266,7 +298,11 @@ fn a_root_directory_is_an_image_with_a_private_layer() {
     fs::write(image.join("etc/mark"), "image").unwrap();
     let spec = CellSpec { root: Root::Directory(image.clone()), ..ground.spec() };
     let (mut cell, _) = ground.create(&spec).unwrap();
-    let (end, text) = run(&mut cell, "cat /etc/mark; echo; id -un; echo x > /srv/x; echo x >> /etc/mark; ls /srv; ls /", 10_000);
+    let (end, text) = run(
+        &mut cell,
+        "cat /etc/mark; echo; id -un; echo x > /srv/x; echo x >> /etc/mark; ls /srv; ls /",
+        10_000,
+    );
     assert_eq!(end.ended, Ended::Exited(0), "{text}");
     assert!(text.starts_with("image\nrunner\n"), "{text}");
     let (_, text) = run(&mut cell, "ls /srv", 10_000);
@@ -290,6 +326,23 @@ fn a_link_opens_and_closing_it_leaves_only_the_loopback() {
 }
 
 #[test]
+fn an_interrupt_ends_the_running_command_and_bars_the_next() {
+    with_cell(Ground::spec, |_, cell| {
+        let interrupter = cell.interrupter();
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            interrupter.interrupt().unwrap();
+            interrupter.interrupt().unwrap();
+        });
+        let (end, text) = run(cell, "echo begun; trap '' INT TERM; sleep 1000", 60_000);
+        later.join().unwrap();
+        assert_eq!((end.ended, end.survivors, text.as_str()), (Ended::Interrupted, 0, "begun\n"));
+        let (end, text) = run(cell, "echo begun", 60_000);
+        assert_eq!((end.ended, text.as_str()), (Ended::Interrupted, ""));
+    });
+}
+
+#[test]
 fn the_death_of_the_keeper_is_the_death_of_the_cell() {
     let ground = Ground::new();
     let spec = ground.spec();
@@ -300,7 +353,10 @@ fn the_death_of_the_keeper_is_the_death_of_the_cell() {
     wait_until(|| !Path::new(&format!("/proc/{}/ns/pid", created.init)).exists() || is_zombie(created.init));
     let reaped = belljar_cell::lease::reap(&spec.cells).unwrap();
     assert_eq!(reaped.failures, Vec::<String>::new());
-    wait_until(|| { let _ = belljar_cell::lease::reap(&spec.cells); fs::read_dir(&spec.cells).unwrap().count() == 0 });
+    wait_until(|| {
+        let _ = belljar_cell::lease::reap(&spec.cells);
+        fs::read_dir(&spec.cells).unwrap().count() == 0
+    });
     assert!(!group_exists(&spec.id));
 }
 

@@ -108,7 +108,9 @@ mod tests {
     fn the_pieces_hold_programs_and_no_people() {
         let pieces = pieces();
         assert!(pieces.contains(&HostPiece::Tree(PathBuf::from("/usr"))));
-        for forbidden in ["/etc/shadow", "/etc/passwd", "/etc/ssh", "/root", "/home", "/var", "/etc/ssl/private"] {
+        for forbidden in
+            ["/etc/shadow", "/etc/passwd", "/etc/ssh", "/root", "/home", "/var", "/etc/ssl/private"]
+        {
             assert!(!pieces.contains(&HostPiece::Tree(PathBuf::from(forbidden))), "{forbidden}");
         }
     }

@@ -14,7 +14,10 @@ const TABLE: &[(&str, &str)] = &[
         "No module named venv",
         "the image lacks python3-venv; on a Debian machine: apt-get install python3-venv",
     ),
-    ("No module named pip", "the image lacks pip; make a virtual environment, or: apt-get install python3-pip"),
+    (
+        "No module named pip",
+        "the image lacks pip; make a virtual environment, or: apt-get install python3-pip",
+    ),
     (
         "Temporary failure in name resolution",
         "a name was looked up where there is no network; only setup has one (setup.network: outbound)",
@@ -29,7 +32,9 @@ const TABLE: &[(&str, &str)] = &[
 /// Advice for a command that failed, if its output says something that is known.
 pub fn advice(streams: [&StreamRecord; 2]) -> Option<&'static str> {
     let says = |words: &str| {
-        streams.iter().any(|stream| stream.preview.head.contains(words) || stream.preview.tail.contains(words))
+        streams
+            .iter()
+            .any(|stream| stream.preview.head.contains(words) || stream.preview.tail.contains(words))
     };
     TABLE.iter().find(|(words, _)| says(words)).map(|(_, advice)| *advice)
 }

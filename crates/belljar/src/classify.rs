@@ -22,10 +22,11 @@
 use std::collections::BTreeSet;
 
 use crate::evidence::TestEvidence;
-use crate::expectation::{Expectation, ExpectedResult, OutputMatch};
+use crate::expectation::OutputMatch;
 use crate::fault::{Code, Kind};
 use crate::outcome::{Ending, Outcome, StageOutcome, Verdict};
 use crate::record::{CommandRecord, RunRecord, StageRecord};
+use crate::spec::{Expectation, ExpectedResult};
 use crate::stage::Stage;
 use crate::stream::Dropped;
 
@@ -191,6 +192,7 @@ fn fault_outcome(fault: FaultFact) -> Outcome {
         (Code::DiskFull, _) => Outcome::DiskFull,
         (_, Kind::Environment) => Outcome::EnvironmentRefused,
         (_, Kind::Drift) => Outcome::Drift,
+        (_, Kind::Interrupted) => Outcome::Interrupted,
         (_, Kind::Usage) => Outcome::TaskInvalid,
         (_, Kind::Infrastructure) => fault.stage.map_or(Outcome::SandboxError, infrastructure_outcome),
     }
@@ -342,7 +344,7 @@ fn ended_from_outside(command: &CommandFact) -> Option<Finding> {
 
 /// Exit codes that say the program was not judged, unless a task that expects a pass names them.
 fn said_nothing(expectation: &Expectation, command: &CommandFact) -> Option<Finding> {
-    let named = expectation.exit_codes.as_ref().is_some_and(|codes| codes.contains(&command.exit_code));
+    let named = names(expectation, command.exit_code);
     if named && expectation.result == ExpectedResult::Pass {
         return None;
     }
@@ -409,20 +411,27 @@ fn failed_for_real(facts: &Facts, command: &CommandFact) -> Option<Finding> {
 
 fn unexpected_code(expectation: &Expectation, command: &CommandFact) -> Option<Finding> {
     let code = command.exit_code;
-    match (&expectation.exit_codes, expectation.result) {
-        (Some(codes), _) if codes.contains(&code) => None,
-        (Some(codes), _) => finding(
+    if names(expectation, code) {
+        return None;
+    }
+    match (expectation.exit_codes.is_empty(), expectation.result) {
+        (false, _) => finding(
             Outcome::UnexpectedExitCode,
-            format!("the command exited with {code}, expected {}", list(codes)),
+            format!("the command exited with {code}, expected {}", list(&expectation.exit_codes)),
         ),
-        (None, ExpectedResult::Pass) if code == 0 => None,
-        (None, ExpectedResult::Pass) => finding(Outcome::Failed, format!("the command exited with {code}")),
-        (None, ExpectedResult::Fail) => None,
+        (true, ExpectedResult::Pass) if code == 0 => None,
+        (true, ExpectedResult::Pass) => finding(Outcome::Failed, format!("the command exited with {code}")),
+        (true, ExpectedResult::Fail) => None,
     }
 }
 
-fn list(codes: &BTreeSet<i32>) -> String {
-    codes.iter().map(i32::to_string).collect::<Vec<_>>().join(" or ")
+/// Whether the task names this very exit code.
+fn names(expectation: &Expectation, code: i32) -> bool {
+    expectation.exit_codes.iter().any(|named| i32::from(*named) == code)
+}
+
+fn list(codes: &BTreeSet<u8>) -> String {
+    codes.iter().map(u8::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 fn unexpected_output(facts: &Facts) -> Option<Finding> {

@@ -17,12 +17,17 @@ use crate::rundir::unwritable;
 const LIMIT: u64 = 1 << 30;
 
 /// Copies every file of `workspace` that matches a pattern into `collected`; links are never followed.
-pub(crate) fn collect(workspace: &Path, collected: &Path, patterns: &[String]) -> Result<Vec<CollectedFile>, Fault> {
+pub(crate) fn collect(
+    workspace: &Path,
+    collected: &Path,
+    patterns: &[String],
+) -> Result<Vec<CollectedFile>, Fault> {
     let entries = tree_entries(workspace)
         .map_err(|error| Fault::new(Code::SandboxFailed, format!("could not read the workspace: {error}")))?;
     let mut files = Vec::new();
     let mut left = LIMIT;
-    for entry in entries.iter().filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Executable)) {
+    for entry in entries.iter().filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Executable))
+    {
         let Some(path) = entry.path.to_str() else { continue };
         if patterns.iter().any(|pattern| matches(pattern, path)) {
             let file = copy(workspace, collected, path, left)?;
@@ -34,7 +39,8 @@ pub(crate) fn collect(workspace: &Path, collected: &Path, patterns: &[String]) -
 }
 
 fn copy(workspace: &Path, collected: &Path, path: &str, left: u64) -> Result<CollectedFile, Fault> {
-    let unreadable = |error: io::Error| Fault::new(Code::SandboxFailed, format!("could not collect {path}: {error}"));
+    let unreadable =
+        |error: io::Error| Fault::new(Code::SandboxFailed, format!("could not collect {path}: {error}"));
     let mut from = open_beneath(workspace, path).map_err(unreadable)?.take(left + 1);
     let target = collected.join(path);
     let parent = target.parent().unwrap_or(collected);
@@ -48,7 +54,10 @@ fn copy(workspace: &Path, collected: &Path, path: &str, left: u64) -> Result<Col
         }
         bytes += count as u64;
         if bytes > left {
-            return Err(Fault::new(Code::SandboxFailed, format!("{path} exceeds the {LIMIT} bytes a run keeps")));
+            return Err(Fault::new(
+                Code::SandboxFailed,
+                format!("{path} exceeds the {LIMIT} bytes a run keeps"),
+            ));
         }
         hasher.update(&buffer[..count]);
         to.write_all(&buffer[..count]).map_err(|error| unwritable(&target, error))?;
@@ -68,7 +77,9 @@ fn match_parts(pattern: &[&str], path: &[&str]) -> bool {
     match (pattern.split_first(), path.split_first()) {
         (None, _) => true,
         (Some((&"**", rest)), _) => (0..=path.len()).any(|skip| match_parts(rest, &path[skip..])),
-        (Some((first, rest)), Some((name, below))) => match_name(first.as_bytes(), name.as_bytes()) && match_parts(rest, below),
+        (Some((first, rest)), Some((name, below))) => {
+            match_name(first.as_bytes(), name.as_bytes()) && match_parts(rest, below)
+        }
         (Some(_), None) => false,
     }
 }

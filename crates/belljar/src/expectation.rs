@@ -1,44 +1,13 @@
-//! What a task expects of the command that decides.
+//! Whether the output of the command that decides holds what the task expects.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
 use regex_lite::Regex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::fault::{Code, Fault};
 use crate::normalise::Lines;
 use crate::stream::StreamRecord;
-
-/// What a task expects of the command that decides.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Expectation {
-    /// Whether the tests are to pass or to fail.
-    #[serde(default)]
-    pub result: ExpectedResult,
-    /// The exit codes that are accepted; absent means 0 for a pass and any failure of tests for a fail.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_codes: Option<BTreeSet<i32>>,
-    /// A pattern that a line of standard output must match.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stdout: Option<String>,
-    /// A pattern that a line of standard error must match.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stderr: Option<String>,
-}
-
-/// Whether tests are to pass or to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ExpectedResult {
-    /// The command is to pass.
-    #[default]
-    Pass,
-    /// The tests are really to run, and to fail.
-    Fail,
-}
 
 /// Whether a stream holds what was expected of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

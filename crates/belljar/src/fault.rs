@@ -17,6 +17,8 @@ pub enum Kind {
     Infrastructure,
     /// Bytes that were pinned are not the bytes found.
     Drift,
+    /// A person or a signal asked for the end.
+    Interrupted,
 }
 
 impl Kind {
@@ -27,6 +29,7 @@ impl Kind {
             Kind::Environment => 3,
             Kind::Infrastructure => 4,
             Kind::Drift => 5,
+            Kind::Interrupted => 130,
         }
     }
 }
@@ -78,6 +81,7 @@ catalogue! {
     RunUnknown, "run-unknown", Usage, "no such run", "belljar runs ls lists them";
     RecordUnreadable, "record-unreadable", Infrastructure, "a record on disk cannot be read", "the file may be damaged; the message names it";
     RecordVersion, "record-version", Usage, "the record was written by a newer Belljar", "upgrade Belljar";
+    Interrupted, "interrupted", Interrupted, "a person or a signal asked for the end", "run it again";
     Usage, "usage", Usage, "the command line is not understood", "see --help";
     Internal, "internal", Infrastructure, "a fault in Belljar itself", "please report it with the record";
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::event::{Event, EventKind};
-use crate::expectation::Expectation;
 use crate::fault::{Code, Fault};
 use crate::moment::{Millis, Moment};
 use crate::outcome::{Ending, StageOutcome, Verdict};
+use crate::spec::Expectation;
 use crate::stage::{Actor, Stage};
 use crate::stream::StreamRecord;
 

@@ -27,6 +27,7 @@ mod tree;
 mod walk;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use checkout::Checkout;
 pub use commit::ResolvedCommit;
@@ -37,6 +38,7 @@ pub use local::LocalRepository;
 pub use source::{Remote, Source, SourceKind, Transport};
 pub use tree::{EntryKind, TreeDigest, TreeEntry, TreeError, tree_digest, tree_entries};
 
+use crate::interrupt::Interrupt;
 use git::Git;
 use store::Store;
 
@@ -64,6 +66,12 @@ impl Repositories {
         store::private_folder(&cache)?;
         store::private_folder(&home)?;
         Ok(Repositories { cache, git: Git::new(environment, limits, home) })
+    }
+
+    /// The same repositories, whose git is stopped when somebody asks for it.
+    #[must_use]
+    pub fn interruptible(&self, interrupt: Arc<Interrupt>) -> Repositories {
+        Repositories { cache: self.cache.clone(), git: self.git.interruptible(interrupt) }
     }
 
     /// Decides which commit a source and a pin mean; a full SHA that is in the cache costs no git process.

@@ -7,16 +7,15 @@ use belljar_image::reference::{Image, ReferenceError};
 
 use crate::engine::Engine;
 use crate::event::EventKind;
-use crate::expectation;
 use crate::fault::{Code, Fault, Kind};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
 use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage};
-use crate::record::RunRecord;
+use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
 use crate::repo::{Repositories, ResolvedCommit, Source, SourceKind};
 use crate::rundir::{Durability, PLAN, RunDir};
-use crate::spec::{self, LoadedTask, TaskSpec};
+use crate::spec::{LoadedTask, TaskSpec};
 use crate::stage::{Stage, Stream};
 use crate::stages::Stages;
 
@@ -77,8 +76,10 @@ pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> 
     let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
         let fault = Fault::from(error);
         match fault.code.kind() {
-            Kind::Usage => with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault),
-            Kind::Environment | Kind::Infrastructure | Kind::Drift => fault,
+            Kind::Usage => {
+                with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault)
+            }
+            Kind::Environment | Kind::Infrastructure | Kind::Drift | Kind::Interrupted => fault,
         }
     })?;
     let kind = match resolved.kind {
@@ -128,27 +129,37 @@ impl Runner<'_> {
     ///
     /// `Err` means that there is no record: the input was wrong, or the output folder cannot be written.
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
-        match plan(task, self.repositories) {
-            Ok(planned) => self.run_planned(task, &planned, watch),
-            Err(fault) if fault.code.kind() == Kind::Infrastructure => self.record_unplanned(task, &fault, watch),
-            Err(fault) => Err(fault),
+        let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
+        match plan(task, &repositories) {
+            Ok(planned) => self.run_planned(task, &planned, &repositories, watch),
+            Err(fault) => match fault.code.kind() {
+                Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, watch),
+                Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
+            },
         }
     }
 
-    fn run_planned(&self, task: &Task, planned: &Planned, watch: Watch) -> Result<Finished, Fault> {
+    fn run_planned(
+        &self,
+        task: &Task,
+        planned: &Planned,
+        repositories: &Repositories,
+        watch: Watch,
+    ) -> Result<Finished, Fault> {
         let Watch { observer, live, interrupt } = watch;
         let plan = &planned.plan;
         let digest = plan.digest()?;
         let dir = self.run_dir(task)?;
         dir.replace(PLAN, plan.to_json()?.as_bytes(), Durability::Process)?;
         let path = dir.path().to_owned();
-        let recorder = Recorder::start(dir, &plan.task_id, observer, |record| describe(record, plan, &digest))?;
+        let recorder =
+            Recorder::start(dir, &plan.task_id, observer, |record| describe(record, plan, &digest))?;
         let recorder = Arc::new(Mutex::new(recorder));
         Stages {
             task,
             planned,
             engine: self.engine,
-            repositories: self.repositories,
+            repositories,
             recorder: Arc::clone(&recorder),
             dir: path.clone(),
             live,
@@ -183,10 +194,11 @@ impl Runner<'_> {
         let mut recorder = Recorder::start(dir, &task.loaded.spec.id, watch.observer, |record| {
             record.suite.clone_from(&task.loaded.spec.suite);
             record.repo_url = Some(task.source.to_string());
-            record.expectation = expectation_of(&task.loaded.spec.expect);
+            record.expectation = task.loaded.spec.expect.clone();
         })?;
         recorder.event(EventKind::StageStarted { stage })?;
-        std::fs::write(&log, format!("belljar: {fault}\n")).map_err(|error| crate::rundir::unwritable(&log, error))?;
+        std::fs::write(&log, format!("belljar: {fault}\n"))
+            .map_err(|error| crate::rundir::unwritable(&log, error))?;
         recorder.failed(Some(stage), fault)?;
         let duration_ms = recorder.elapsed();
         recorder.event(EventKind::StageFinished { stage, outcome: StageOutcome::Failed, duration_ms })?;
@@ -199,8 +211,8 @@ fn describe(record: &mut RunRecord, plan: &Plan, digest: &str) {
     record.plan_digest = digest.to_owned();
     record.suite.clone_from(&plan.suite);
     record.labels.clone_from(&plan.labels);
-    record.expectation = expectation_of(&plan.expectation);
-    record.repo_url = Some(plan.repo.url.clone());
+    record.expectation = plan.expectation.clone();
+    record.repo_url = Some(redacted_url(&plan.repo.url));
     record.repo_commit = Some(plan.repo.commit.clone());
     record.isolation.level = word(&plan.isolation);
     record.network = plan.phases.iter().map(|phase| (phase.stage.into(), value(&phase.network))).collect();
@@ -223,17 +235,4 @@ fn value(of: &impl serde::Serialize) -> serde_json::Value {
 
 fn word(of: &impl serde::Serialize) -> String {
     value(of).as_str().unwrap_or_default().to_owned()
-}
-
-fn expectation_of(expect: &spec::Expectation) -> expectation::Expectation {
-    let codes = (!expect.exit_codes.is_empty()).then(|| expect.exit_codes.iter().map(|code| i32::from(*code)).collect());
-    expectation::Expectation {
-        result: match expect.result {
-            spec::ExpectedResult::Pass => expectation::ExpectedResult::Pass,
-            spec::ExpectedResult::Fail => expectation::ExpectedResult::Fail,
-        },
-        exit_codes: codes,
-        stdout: expect.stdout.clone(),
-        stderr: expect.stderr.clone(),
-    }
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use serde::Serialize;
 use ulid::Ulid;
 
+use belljar_cell::remove::remove_tree;
+
 use crate::fault::{Code, Fault};
 use crate::foreign::open_plain;
 use crate::journal::replay;
 use crate::moment::{Millis, Moment};
 use crate::outcome::Outcome;
 use crate::record::{RunRecord, Status};
-use crate::removal::remove_tree;
 use crate::rundir::{JOURNAL, LOCK, RECORD, STAGING, discard_successor, unwritable};
 use crate::stage::Stage;
 

@@ -14,7 +14,11 @@ pub(crate) fn programs(shell: &PlannedShell) -> Vec<String> {
 }
 
 /// The arguments after the program's name.
-pub(crate) fn arguments(shell: &PlannedShell, script: &str, environment: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn arguments(
+    shell: &PlannedShell,
+    script: &str,
+    environment: &BTreeMap<String, String>,
+) -> Vec<String> {
     let script = match shell.after_profile {
         AfterProfile::ApplyEnvironmentAgain => format!("{}{script}", exports(environment)),
     };

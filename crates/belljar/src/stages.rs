@@ -40,7 +40,8 @@ enum Stop {
 
 impl<F: Into<Fault>> From<F> for Stop {
     fn from(fault: F) -> Stop {
-        Stop::Fault(fault.into())
+        let fault = fault.into();
+        if fault.code == Code::Interrupted { Stop::Interrupted } else { Stop::Fault(fault) }
     }
 }
 
@@ -214,9 +215,21 @@ impl Stages<'_> {
     fn patch(&self) -> Result<(), Stop> {
         let logs = self.git_logs(Stage::Patch);
         for patch in &self.plan().patches {
-            self.repositories.apply_patch(&self.repo(), &self.dir.join("task").join(&patch.path), &logs)?;
+            let file = self.dir.join("task").join(&patch.path);
+            if let Err(error) = self.repositories.apply_patch(&self.repo(), &file, &logs) {
+                return self.patch_failed(error.into());
+            }
         }
         Ok(())
+    }
+
+    /// A patch that does not apply is the task's fault, not the machine's.
+    fn patch_failed(&self, fault: Fault) -> Result<(), Stop> {
+        if fault.code != Code::RepoPatch {
+            return Err(Stop::Fault(fault));
+        }
+        self.event(EventKind::Warning { code: fault.code.name().to_owned(), message: fault.message })?;
+        Err(Stop::Failed)
     }
 
     /// Commands in order, each an exec of its own (or all in one shell), until the first that fails.
@@ -249,7 +262,9 @@ impl Stages<'_> {
         let (exit, argv, [stdout, stderr]) = self.exec(sandbox, stage, script, deadline)?;
         if exit.ending == Ending::TimedOut {
             let seconds = phase.timeout_ms as f64 / 1000.0;
-            let marker = format!("\n[belljar: {stage} timed out after {seconds} s and was killed; its output up to here is kept]\n");
+            let marker = format!(
+                "\n[belljar: {stage} timed out after {seconds} s and was killed; its output up to here is kept]\n"
+            );
             append_marker(&self.dir, &stderr, &marker)?;
         }
         let command = self.command_record(script, argv, started, &exit, [stdout, stderr]);
@@ -302,7 +317,8 @@ impl Stages<'_> {
         let (reader, writer) = std::io::pipe().map_err(failed)?;
         let live = Arc::clone(&self.live);
         let capture = Capture::new(&self.dir, stage, stream, self.plan().limits.output.0);
-        let copying = capture.spawn(reader.into(), move |piece| live(stage, stream, piece)).map_err(failed)?;
+        let copying =
+            capture.spawn(reader.into(), move |piece| live(stage, stream, piece)).map_err(failed)?;
         Ok((writer.into(), copying))
     }
 
@@ -335,7 +351,9 @@ impl Stages<'_> {
             return Ok(());
         }
         match advice([&command.stdout, &command.stderr]) {
-            Some(words) => self.event(EventKind::Warning { code: "advice".to_owned(), message: words.to_owned() }),
+            Some(words) => {
+                self.event(EventKind::Warning { code: "advice".to_owned(), message: words.to_owned() })
+            }
             None => Ok(()),
         }
     }
@@ -361,7 +379,8 @@ impl Stages<'_> {
         let outcome = if errors.is_empty() { StageOutcome::Ok } else { StageOutcome::Failed };
         let cleanup = CleanupRecord { ok: errors.is_empty(), errors };
         let _ = self.event(EventKind::CleanedUp { cleanup });
-        let _ = self.event(EventKind::StageFinished { stage, outcome, duration_ms: started.elapsed().into() });
+        let _ =
+            self.event(EventKind::StageFinished { stage, outcome, duration_ms: started.elapsed().into() });
     }
 }
 
@@ -372,8 +391,9 @@ fn join(copying: Copying) -> Result<StreamRecord, Stop> {
 }
 
 fn hash(repo: &Path) -> Result<TreeRecord, Stop> {
-    let tree = tree_digest(repo)
-        .map_err(|error| Fault::new(Code::SandboxFailed, format!("the written tree could not be hashed: {error}")))?;
+    let tree = tree_digest(repo).map_err(|error| {
+        Fault::new(Code::SandboxFailed, format!("the written tree could not be hashed: {error}"))
+    })?;
     Ok(TreeRecord { digest: tree.digest, files: tree.files, bytes: tree.bytes })
 }
 

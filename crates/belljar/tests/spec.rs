@@ -867,21 +867,27 @@ fn a_plan_lists_everything_that_will_happen() {
         stderr matches /^$/
 
     Every command goes through bash or sh -lc, a login shell; after its profile these variables are set again:
+        CURL_CA_BUNDLE=/etc/belljar/ca-certificates.crt
+        GIT_SSL_CAINFO=/etc/belljar/ca-certificates.crt
         HOME=/home/runner
         LANG=C.UTF-8
         LC_ALL=C.UTF-8
         LOGNAME=runner
         NO=no
+        NODE_EXTRA_CA_CERTS=/etc/belljar/ca-certificates.crt
         NO_COLOR=1
         NUMBER=1.10
         PATH=/home/runner/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+        PIP_CERT=/etc/belljar/ca-certificates.crt
         PIP_DISABLE_PIP_VERSION_CHECK=1
         PIP_NO_INPUT=1
         PYTEST_ADDOPTS=-W ignore
         PYTHONDONTWRITEBYTECODE=1
         PYTHONHASHSEED=0
         PYTHONWARNINGS=ignore
+        REQUESTS_CA_BUNDLE=/etc/belljar/ca-certificates.crt
         SOURCE_DATE_EPOCH=1700000000
+        SSL_CERT_FILE=/etc/belljar/ca-certificates.crt
         TERM=dumb
         TRUTH=True
         TZ=UTC
@@ -906,17 +912,23 @@ fn a_plan_lists_everything_that_will_happen() {
         the run ends by itself with exit code 0
 
     Every command goes through bash or sh -lc, a login shell; after its profile these variables are set again:
+        CURL_CA_BUNDLE=/etc/belljar/ca-certificates.crt
+        GIT_SSL_CAINFO=/etc/belljar/ca-certificates.crt
         HOME=/home/runner
         LANG=C.UTF-8
         LC_ALL=C.UTF-8
         LOGNAME=runner
+        NODE_EXTRA_CA_CERTS=/etc/belljar/ca-certificates.crt
         NO_COLOR=1
         PATH=/home/runner/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+        PIP_CERT=/etc/belljar/ca-certificates.crt
         PIP_DISABLE_PIP_VERSION_CHECK=1
         PIP_NO_INPUT=1
         PYTHONDONTWRITEBYTECODE=1
         PYTHONHASHSEED=0
+        REQUESTS_CA_BUNDLE=/etc/belljar/ca-certificates.crt
         SOURCE_DATE_EPOCH=1700000000
+        SSL_CERT_FILE=/etc/belljar/ca-certificates.crt
         TERM=dumb
         TZ=UTC
         USER=runner

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_cell::cell::{self, CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Piece, Refusal, Root, Workspace};
+use belljar_cell::cell::{
+    self, CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Piece, Refusal, Root, Workspace,
+};
 use belljar_cell::client::{Cell, CellError};
 use belljar_image::host::{self, HostPiece};
 use belljar_image::reference::Image;
@@ -90,12 +92,14 @@ impl Embedded {
     ) -> Result<Gateway, Fault> {
         let options = GatewayOptions::new(self.resolvers.clone());
         let sink = Box::new(move |event| sink(serde_json::to_value(event).unwrap_or_default()));
-        Gateway::start(kind, link, options, sink)
-            .map_err(|error| Fault::new(Code::NetworkUnavailable, format!("the gateway did not start: {error}")))
+        Gateway::start(kind, link, options, sink).map_err(|error| {
+            Fault::new(Code::NetworkUnavailable, format!("the gateway did not start: {error}"))
+        })
     }
 }
 
-fn root(image: &Image) -> Root {
+/// What a cell is built on for an image.
+pub(crate) fn root(image: &Image) -> Root {
     match image {
         Image::Directory(path) => Root::Directory(path.clone()),
         Image::Host => Root::Pieces(host::pieces().into_iter().map(piece).collect()),
@@ -125,7 +129,9 @@ fn controls(created: &Created, order: &Order) -> Vec<ControlRecord> {
     let mut controls: Vec<ControlRecord> = created.controls.iter().map(control).collect();
     let network = match order.network {
         Network::None => ("none", "the guest's only interface is its loopback"),
-        Network::Outbound => ("outbound", "one link, whose other end is the gateway; closed before the run phase"),
+        Network::Outbound => {
+            ("outbound", "one link, whose other end is the gateway; closed before the run phase")
+        }
     };
     controls.push(ControlRecord {
         control: "network".to_owned(),

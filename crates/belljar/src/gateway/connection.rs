@@ -181,7 +181,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Accepts the guest's connection now that the far end has.
-    pub(super) fn to_host(ends: Ends, stream: TcpStream, wire: &mut Wire, now: Instant) -> io::Result<Connection> {
+    pub(super) fn to_host(
+        ends: Ends,
+        stream: TcpStream,
+        wire: &mut Wire,
+        now: Instant,
+    ) -> io::Result<Connection> {
         // The guest already decided when to send; waiting for more would only add delay.
         stream.set_nodelay(true)?;
         Connection::new(ends, Remote::Host(stream), wire, now)

@@ -81,7 +81,12 @@ fn parse_v6(bytes: &[u8]) -> Option<Packet<'_>> {
     }
 }
 
-fn parse_transport(protocol: IpProtocol, guest: IpAddr, remote: IpAddr, payload: &[u8]) -> Option<Packet<'_>> {
+fn parse_transport(
+    protocol: IpProtocol,
+    guest: IpAddr,
+    remote: IpAddr,
+    payload: &[u8],
+) -> Option<Packet<'_>> {
     match protocol {
         IpProtocol::Tcp => parse_tcp(guest, remote, payload),
         IpProtocol::Udp => parse_udp(guest, remote, payload),
@@ -198,8 +203,12 @@ fn write_datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
 /// The answer to a ping.
 pub(super) fn echo_reply(echo: &Echo<'_>) -> Vec<u8> {
     match *echo {
-        Echo::V4 { ident, sequence, data } => icmp_v4(&Icmpv4Repr::EchoReply { ident, seq_no: sequence, data }),
-        Echo::V6 { ident, sequence, data } => icmp_v6(&Icmpv6Repr::EchoReply { ident, seq_no: sequence, data }),
+        Echo::V4 { ident, sequence, data } => {
+            icmp_v4(&Icmpv4Repr::EchoReply { ident, seq_no: sequence, data })
+        }
+        Echo::V6 { ident, sequence, data } => {
+            icmp_v6(&Icmpv6Repr::EchoReply { ident, seq_no: sequence, data })
+        }
     }
 }
 

@@ -74,7 +74,13 @@ impl Resolver {
     }
 
     /// Starts a lookup; the reply comes at once if there is nobody to ask.
-    pub(super) fn submit(&mut self, poller: &Poller, token: u64, asker: Asker, query: Query) -> Option<Reply> {
+    pub(super) fn submit(
+        &mut self,
+        poller: &Poller,
+        token: u64,
+        asker: Asker,
+        query: Query,
+    ) -> Option<Reply> {
         let repeated = |known: &Lookup| known.asker == asker && known.query.id() == query.id();
         if self.lookups.values().any(repeated) {
             return None;

@@ -37,7 +37,6 @@ struct Dial {
     packet: Vec<u8>,
     request: ConnectRequest,
     stream: TcpStream,
-    deadline: Instant,
 }
 
 /// Everything that the gateway's thread owns.
@@ -227,16 +226,15 @@ impl Router {
 
     fn dial(&mut self, ends: Ends, segment: Segment, packet: Vec<u8>, request: ConnectRequest) {
         let token = self.token();
-        let deadline = Instant::now() + self.limits.connect_timeout;
         let stream = dial::connect(ends.remote).and_then(|stream| {
             self.poller.add(&stream, token, Trigger::Changes)?;
             Ok(stream)
         });
         match stream {
             Ok(stream) => {
-                self.dials.insert(token, Dial { ends, segment, packet, request, stream, deadline });
+                self.dials.insert(token, Dial { ends, segment, packet, request, stream });
                 self.tcp.insert(ends, token);
-                self.alarms.set(token, Some(deadline));
+                self.alarms.set(token, Some(Instant::now() + self.limits.connect_timeout));
             }
             Err(error) => self.fail_connection(&request, ends, segment, &packet, &error),
         }
@@ -296,7 +294,6 @@ impl Router {
 
     fn fail_dial(&mut self, token: u64, error: &io::Error) {
         if let Some(dial) = self.remove_dial(token) {
-            debug_assert!(dial.deadline > Instant::now() || error.kind() == io::ErrorKind::TimedOut);
             self.fail_connection(&dial.request, dial.ends, dial.segment, &dial.packet, error);
         }
     }
@@ -338,11 +335,14 @@ impl Router {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         // The stack checks itself with assertions, and a hostile guest chooses what it is fed. One
         // connection may be lost to that, but not the others.
-        let pumped = catch_unwind(AssertUnwindSafe(|| connection.pump(&mut self.wire, now)));
-        if let Some(ending) = pumped.unwrap_or(Some(Ending::AbortedByGuest)) {
-            return self.end_connection(token, ending, now);
+        let pumped = catch_unwind(AssertUnwindSafe(|| match connection.pump(&mut self.wire, now) {
+            Some(ending) => Err(ending),
+            None => Ok(connection.deadline(self.limits.tcp_idle, now)),
+        }));
+        match pumped.unwrap_or(Err(Ending::AbortedByGuest)) {
+            Ok(deadline) => self.alarms.set(token, Some(deadline)),
+            Err(ending) => return self.end_connection(token, ending, now),
         }
-        self.alarms.set(token, Some(connection.deadline(self.limits.tcp_idle, now)));
         if let Some(question) = connection.take_question() {
             self.take_streamed_question(token, &question);
         }

@@ -37,6 +37,7 @@ impl Wire {
     /// more are waiting. An error means that the link is gone.
     pub(super) fn receive(&mut self) -> io::Result<Option<&[u8]>> {
         match rustix::io::read(&self.link, &mut self.inbound[..]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => {
                 let frame = self.inbound.get(..length).unwrap_or_default();
                 Ok(Some(packet_in(self.kind, frame)))

@@ -15,6 +15,7 @@ use crate::plan::{
     AfterProfile, PLAN_FORMAT, PhaseStage, Plan, PlannedCommand, PlannedImage, PlannedPatch, PlannedPhase,
     PlannedRepo, PlannedShell, PlannedUser, ResolvedCommit,
 };
+use crate::record::redacted_url;
 use crate::spec::compat::{self, CompatFix};
 use crate::spec::{CompatStep, LoadedTask, RepoSpec, TaskSpec};
 
@@ -70,7 +71,7 @@ impl Plan {
             isolation: spec.environment.isolation,
             expectation: spec.expect.clone(),
             collect: spec.collect.clone(),
-            repo: PlannedRepo { url: spec.repo.url.clone(), commit: repo.sha, pinned_by: repo.kind },
+            repo: PlannedRepo { url: redacted_url(&spec.repo.url), commit: repo.sha, pinned_by: repo.kind },
         })
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Repositories;
 use super::error::RepoError;
-use super::git::Git;
+use super::git::{Call, Git};
 use super::inspection::inspect;
 use super::mirror::{self, Mirror};
 use super::name::Name;
@@ -66,38 +66,43 @@ pub(super) fn look_up(
         Name::Sha(_) => BTreeMap::new(),
         Name::Short(text) | Name::Ref(text) => mirror.refs(text, address)?,
     };
-    let direct = matches!(name, Name::Sha(_) | Name::Short(_)).then(|| name.text().to_owned());
-    let wanted: Vec<String> = named.values().cloned().chain(direct).collect();
-    if wanted.is_empty() {
-        return Ok(None);
-    }
-    let ambiguous = |candidates: Vec<String>| RepoError::CommitAmbiguous {
-        address: address.to_owned(),
-        commit: name.text().to_owned(),
-        candidates,
+    let direct = match name {
+        Name::Sha(sha) => vec![sha.clone()],
+        Name::Short(start) => starting_with(git, mirror.git_dir(), start)?,
+        Name::Ref(_) => Vec::new(),
     };
-    let mut found: BTreeMap<String, Facts> = BTreeMap::new();
-    for object in read_commits(git, mirror.git_dir(), &wanted)? {
-        match object {
-            Found::Missing => {}
-            Found::Ambiguous => return Err(ambiguous(vec!["several commits start with it".into()])),
-            Found::Object { sha, bytes } => {
-                let facts = parse(&sha, &bytes)?;
-                found.insert(sha, facts);
-            }
-        }
-    }
+    let mut found = read_commits(git, mirror.git_dir(), named.values().chain(&direct))?;
     if found.len() > 1 {
-        let refs = named.keys().cloned();
-        return Err(ambiguous(refs.chain(found.into_keys()).collect()));
+        return Err(RepoError::CommitAmbiguous {
+            address: address.to_owned(),
+            commit: name.text().to_owned(),
+            candidates: named.into_keys().chain(found.into_keys()).collect(),
+        });
     }
-    Ok(found.into_values().next())
+    Ok(found.pop_first().map(|(_, facts)| facts))
+}
+
+fn starting_with(git: &Git, git_dir: &Path, start: &str) -> Result<Vec<String>, RepoError> {
+    let call = Call::new(git_dir, &["rev-parse"]).argument(format!("--disambiguate={start}"));
+    let answer = git.run(call)?.demand("look up the abbreviated SHA")?;
+    Ok(String::from_utf8_lossy(&answer.stdout).lines().map(str::to_owned).collect())
 }
 
 // A tag is followed to its commit; what is not a commit counts as missing.
-fn read_commits(git: &Git, git_dir: &Path, wanted: &[String]) -> Result<Vec<Found>, RepoError> {
-    let names: Vec<String> = wanted.iter().map(|name| format!("{name}^{{commit}}")).collect();
-    read_all(git, git_dir, &names)
+fn read_commits<'a>(
+    git: &Git,
+    git_dir: &Path,
+    wanted: impl Iterator<Item = &'a String>,
+) -> Result<BTreeMap<String, Facts>, RepoError> {
+    let names: Vec<String> = wanted.map(|name| format!("{name}^{{commit}}")).collect();
+    let mut commits = BTreeMap::new();
+    for object in read_all(git, git_dir, &names)? {
+        if let Found::Object { sha, bytes } = object {
+            let facts = parse(&sha, &bytes)?;
+            commits.insert(sha, facts);
+        }
+    }
+    Ok(commits)
 }
 
 fn parse(sha: &str, bytes: &[u8]) -> Result<Facts, RepoError> {

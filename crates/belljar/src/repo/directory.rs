@@ -143,11 +143,15 @@ fn ignored(
     path: &Path,
     strangers: &Strangers,
 ) -> Result<Vec<Vec<u8>>, RepoError> {
-    let paths: Vec<&[u8]> = strangers.iter().map(|(entry, _)| entry.as_slice()).collect();
-    let call = Call::new(git_dir, &["check-ignore", "--no-index", "-z", "--stdin"]);
-    let call = call.configure("core.bare=false").in_tree(path).input(paths.join(&0));
-    let answer = repositories.git.run(call)?;
-    Ok(answer.stdout.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect())
+    // This command cannot take paths literally; a leading ./ keeps a name from being read as magic.
+    let paths: Vec<Vec<u8>> = strangers.iter().map(|(entry, _)| [b"./", entry.as_slice()].concat()).collect();
+    let call = Call::new(git_dir, &["check-ignore", "--no-index", "-z", "--stdin"]).in_tree(path);
+    let call = call.variable("GIT_LITERAL_PATHSPECS", "0").configure("core.bare=false");
+    let answer = repositories.git.run(call.input(paths.join(&0)))?;
+    // Failure without a word means that none is ignored.
+    let answer = if answer.stderr.is_empty() { answer } else { answer.demand("read .gitignore")? };
+    let named = answer.stdout.split(|byte| *byte == 0);
+    Ok(named.filter_map(|entry| entry.strip_prefix(b"./")).map(<[u8]>::to_vec).collect())
 }
 
 #[derive(Default)]

@@ -119,6 +119,9 @@ pub enum RepoError {
         /// Why.
         source: io::Error,
     },
+    /// Somebody asked for the end while git ran.
+    #[error("the work of git was interrupted")]
+    Interrupted,
     /// Git ran and failed.
     #[error("git failed to {operation}: {message}")]
     Git {
@@ -171,6 +174,7 @@ impl RepoError {
             RepoError::CommitUnknown { .. } => Code::RepoCommitUnknown,
             RepoError::Unreachable { .. } | RepoError::FetchTimeout { .. } => Code::RepoUnreachable,
             RepoError::Drift { .. } => Code::RepoDrift,
+            RepoError::Interrupted => Code::Interrupted,
             RepoError::Patch { .. } => Code::RepoPatch,
             RepoError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => Code::DiskFull,
             RepoError::GitStart { .. } | RepoError::Git { .. } | RepoError::Io { .. } => Code::RepoFailed,
@@ -202,6 +206,7 @@ impl RepoError {
             | RepoError::CommitMissing { head: None, .. }
             | RepoError::CommitUnknown { .. }
             | RepoError::Unreachable { .. }
+            | RepoError::Interrupted
             | RepoError::Git { .. }
             | RepoError::Patch { .. }
             | RepoError::Io { .. } => None,

@@ -6,14 +6,17 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_cell::tether::tether;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::error::RepoError;
 use super::redaction::redact_bytes;
+use crate::interrupt::Interrupt;
 
 /// The variables of the caller that a fetch over the network may see; everything else is dropped.
 pub const PASSED_VARIABLES: &[&str] = &[
@@ -243,6 +246,13 @@ impl Call {
         self
     }
 
+    /// Has git check every object that it takes in.
+    pub(super) fn checking_objects(mut self) -> Call {
+        self.configuration.extend(["fetch.fsckObjects=true".into(), "transfer.fsckObjects=true".into()]);
+        self.configuration.extend(BLEMISHES.iter().map(|blemish| format!("fetch.fsck.{blemish}=warn")));
+        self
+    }
+
     pub(super) fn configure(mut self, setting: impl Into<String>) -> Call {
         self.configuration.push(setting.into());
         self
@@ -283,16 +293,26 @@ pub(super) struct Git {
     limits: GitLimits,
     home: PathBuf,
     logs: Option<GitLogs>,
+    interrupt: Option<Arc<Interrupt>>,
 }
 
 impl Git {
     pub(super) fn new(environment: GitEnvironment, limits: GitLimits, home: PathBuf) -> Git {
-        Git { environment, limits, home, logs: None }
+        Git { environment, limits, home, logs: None, interrupt: None }
     }
 
     /// The same git, whose messages are also written to these logs.
     pub(super) fn logging(&self, logs: &GitLogs) -> Git {
         Git { logs: Some(logs.clone()), ..self.clone() }
+    }
+
+    /// The same git, which is stopped when somebody asks for it.
+    pub(super) fn interruptible(&self, interrupt: Arc<Interrupt>) -> Git {
+        Git { interrupt: Some(interrupt), ..self.clone() }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_asked())
     }
 
     /// The limit of one fetch, in seconds.
@@ -310,13 +330,16 @@ impl Git {
             Input::Bytes(bytes) => Stdio::from(filled(&bytes)?),
             Input::Lock(lock) => Stdio::from(lock),
         });
-        let child = command
+        let child = tether(&mut command)
             .spawn()
             .map_err(|source| RepoError::GitStart { program: self.environment.program.clone(), source })?;
         // The command holds copies of the files; without it only git writes to them.
         drop(command);
         let limit = if call.reach == Reach::Network { self.limits.fetch } else { self.limits.local };
-        let (status, timed_out) = wait(child, limit, [&stdout, &stderr])?;
+        let (status, timed_out) = self.wait(child, limit, [&stdout, &stderr])?;
+        if timed_out && self.is_interrupted() {
+            return Err(RepoError::Interrupted);
+        }
         let stdout = redact_bytes(content(stdout)?, &call.secrets);
         let stderr = redact_bytes(content(stderr)?, &call.secrets);
         if let Some(logs) = &self.logs {
@@ -324,6 +347,35 @@ impl Git {
             logs.append(b"", &stderr)?;
         }
         Ok(Answer { success: status.success() && !timed_out, timed_out, stdout, stderr })
+    }
+
+    /// Waits for the end, and brings it about when the time is up, the output floods or somebody asks for it.
+    fn wait(
+        &self,
+        mut child: Child,
+        limit: Duration,
+        outputs: [&File; 2],
+    ) -> Result<(ExitStatus, bool), RepoError> {
+        let failed = |source: io::Error| RepoError::Io { operation: "wait for", path: "git".into(), source };
+        let deadline = Instant::now() + limit;
+        let pid = Pid::from_child(&child);
+        let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+        loop {
+            let mut watched = [PollFd::new(&handle, PollFlags::IN)];
+            match poll(&mut watched, Some(&TICK)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return child.wait().map(|status| (status, false)).map_err(failed),
+                Err(error) => return Err(failed(error.into())),
+            }
+            if Instant::now() >= deadline
+                || self.is_interrupted()
+                || outputs.iter().any(|output| floods(output))
+            {
+                // The whole group: transports and index-pack are children of git.
+                kill_process_group(pid, Signal::KILL).ok();
+                return child.wait().map(|status| (status, true)).map_err(failed);
+            }
+        }
     }
 
     fn command(&self, call: &Call) -> Command {
@@ -335,7 +387,7 @@ impl Git {
             command.arg("-c").arg(setting);
         }
         if call.reach == Reach::Network {
-            self.check_transfer(&mut command);
+            self.give_up_stalls(&mut command);
         }
         command.env("GIT_DIR", &call.git_dir).args(&call.arguments);
         command.current_dir(call.work_tree.as_deref().unwrap_or(&call.git_dir));
@@ -370,13 +422,9 @@ impl Git {
         command.envs(self.environment.variables.iter().filter(|(name, _)| names(name)).cloned());
     }
 
-    fn check_transfer(&self, command: &mut Command) {
+    fn give_up_stalls(&self, command: &mut Command) {
         command.arg("-c").arg("http.lowSpeedLimit=1000");
         command.arg("-c").arg(format!("http.lowSpeedTime={}", self.limits.stall.as_secs().max(1)));
-        command.arg("-c").arg("fetch.fsckObjects=true").arg("-c").arg("transfer.fsckObjects=true");
-        for blemish in BLEMISHES {
-            command.arg("-c").arg(format!("fetch.fsck.{blemish}=warn"));
-        }
     }
 }
 
@@ -401,26 +449,6 @@ fn content(mut file: File) -> Result<Vec<u8>, RepoError> {
     let mut bytes = Vec::new();
     let read = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
     read.map(|_| bytes).map_err(RepoError::io("read", Path::new("git's output")))
-}
-
-fn wait(mut child: Child, limit: Duration, outputs: [&File; 2]) -> Result<(ExitStatus, bool), RepoError> {
-    let failed = |source: io::Error| RepoError::Io { operation: "wait for", path: "git".into(), source };
-    let deadline = Instant::now() + limit;
-    let pid = Pid::from_child(&child);
-    let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
-    loop {
-        let mut watched = [PollFd::new(&handle, PollFlags::IN)];
-        match poll(&mut watched, Some(&TICK)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return child.wait().map(|status| (status, false)).map_err(failed),
-            Err(error) => return Err(failed(error.into())),
-        }
-        if Instant::now() >= deadline || outputs.iter().any(|output| floods(output)) {
-            // The whole group: transports and index-pack are children of git.
-            kill_process_group(pid, Signal::KILL).ok();
-            return child.wait().map(|status| (status, true)).map_err(failed);
-        }
-    }
 }
 
 fn floods(output: &File) -> bool {

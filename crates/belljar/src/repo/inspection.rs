@@ -61,12 +61,9 @@ fn uses_lfs(git: &Git, git_dir: &Path, blobs: &[Blob]) -> Result<bool, RepoError
     let is_attributes = |path: &str| path == ".gitattributes" || path.ends_with("/.gitattributes");
     let wanted: Vec<String> =
         blobs.iter().filter(|blob| is_attributes(&blob.path)).map(|blob| blob.sha.clone()).collect();
-    if wanted.is_empty() {
-        return Ok(false);
-    }
     let mentions = |object: &Found| match object {
         Found::Object { bytes, .. } => bytes.windows(10).any(|window| window == b"filter=lfs"),
-        Found::Missing | Found::Ambiguous => false,
+        Found::Missing => false,
     };
     Ok(read_all(git, git_dir, &wanted)?.iter().any(mentions))
 }
@@ -74,9 +71,6 @@ fn uses_lfs(git: &Git, git_dir: &Path, blobs: &[Blob]) -> Result<bool, RepoError
 fn refuse_pointers(git: &Git, git_dir: &Path, blobs: &[Blob], address: &str) -> Result<(), RepoError> {
     let small: Vec<&Blob> = blobs.iter().filter(|blob| POINTER_SIZES.contains(&blob.size)).collect();
     let names: Vec<String> = small.iter().map(|blob| blob.sha.clone()).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
     let objects = read_all(git, git_dir, &names)?;
     let is_pointer =
         |object: &Found| matches!(object, Found::Object { bytes, .. } if bytes.starts_with(POINTER));

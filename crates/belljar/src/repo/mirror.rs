@@ -42,9 +42,7 @@ impl Mirror {
         match source {
             Source::Repository(repository) => Ok(Mirror::of_local(repositories, repository)),
             Source::Bundle(path) => Mirror::of_bundle(repositories, path),
-            Source::Remote(remote) => {
-                Ok(Mirror::of_remote(repositories, remote, ObjectFormat::of_sha(name.text())))
-            }
+            Source::Remote(remote) => Ok(Mirror::of_remote(repositories, remote, format_of(name))),
             Source::Directory(path) => Err(RepoError::NotRepository {
                 path: path.clone(),
                 reason: "a plain directory has no mirror".into(),
@@ -108,6 +106,13 @@ fn declared_format(configuration: &Path) -> ObjectFormat {
     if text.lines().any(is_sha256) { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
 }
 
+fn format_of(name: &Name) -> ObjectFormat {
+    match name {
+        Name::Sha(sha) => ObjectFormat::of_sha(sha),
+        Name::Short(_) | Name::Ref(_) => ObjectFormat::Sha1,
+    }
+}
+
 /// A mirror that holds the commit, the lock that keeps it so, and what the commit is.
 pub(super) fn find(
     repositories: &Repositories,
@@ -125,11 +130,22 @@ pub(super) fn find(
         }
     }
     let held = mirror.store.lock_exclusive()?;
-    let mirror = match source {
-        Source::Repository(repository) => borrow(mirror, repository)?,
-        Source::Bundle(path) => unbundle(repositories, mirror, path, &held)?,
-        Source::Remote(remote) => fetch(repositories, mirror, remote, name, &held)?,
-        Source::Directory(_) => mirror,
+    let filled = match source {
+        Source::Repository(repository) => borrow(mirror, repository),
+        Source::Bundle(path) => unbundle(repositories, mirror, path, &held),
+        Source::Remote(remote) => fetch(repositories, mirror, remote, name, &held),
+        Source::Directory(_) => Ok(mirror),
+    };
+    let (mirror, held) = match (filled, source) {
+        // Only the server knows which hash it uses; a name does not say.
+        (Err(RepoError::Unreachable { message, .. }), Source::Remote(remote))
+            if message.contains("mismatched algorithms") && format_of(name) == ObjectFormat::Sha1 =>
+        {
+            let mirror = Mirror::of_remote(repositories, remote, ObjectFormat::Sha256);
+            let held = mirror.store.lock_exclusive()?;
+            (fetch(repositories, mirror, remote, name, &held)?, held)
+        }
+        (filled, _) => (filled?, held),
     };
     match look_up(&repositories.git, &mirror, name, &address)? {
         Some(facts) => Ok((mirror, held, facts)),
@@ -214,8 +230,9 @@ fn fetch_call(git_dir: &Path, held: &Held) -> Result<Call, RepoError> {
         "--",
     ];
     // Packs appear whole or not at all; loose objects of a killed fetch would be a part of a history.
-    let mut call =
-        Call::new(git_dir, &options).configure("fetch.unpackLimit=1").configure("transfer.unpackLimit=1");
+    let whole = ["fetch.unpackLimit=1", "transfer.unpackLimit=1"];
+    let call = Call::new(git_dir, &options).checking_objects();
+    let mut call = whole.into_iter().fold(call, Call::configure);
     call.input = Input::Lock(held.share()?);
     Ok(call)
 }
@@ -250,16 +267,7 @@ fn fetch_anew(
     let scratch = Scratch::new(mirror.store.cache())?;
     let fresh = scratch.path().join("mirror");
     skeleton::write(&fresh, mirror.format, Shape::Bare, "ref: refs/heads/none")?;
-    match fetch_into(repositories, &fresh, remote, name, held) {
-        Err(RepoError::Unreachable { message, .. })
-            if message.contains("mismatched algorithms") && mirror.format == ObjectFormat::Sha1 =>
-        {
-            let other = Mirror::of_remote(repositories, remote, ObjectFormat::Sha256);
-            let held = other.store.lock_exclusive()?;
-            return fetch(repositories, other, remote, name, &held);
-        }
-        other => other?,
-    }
+    fetch_into(repositories, &fresh, remote, name, held)?;
     install(&fresh, &mirror)?;
     Ok(mirror)
 }
@@ -302,7 +310,7 @@ fn fetch_into(
         let answer =
             fetch_once(repositories, git_dir, remote, &[format!("+{sha}:refs/belljar/{sha}")], held)?;
         let refused = |text: &&str| String::from_utf8_lossy(&answer.stderr).contains(*text);
-        if answer.success || !NOT_BY_ID.iter().any(|text| refused(&text)) {
+        if answer.success || !NOT_BY_ID.iter().any(refused) {
             return fetched(repositories, &answer, remote);
         }
     }

@@ -25,7 +25,7 @@ impl Name {
         let hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         Ok(match (hexadecimal, text.len()) {
             (true, 40 | 64) => Name::Sha(text.to_ascii_lowercase()),
-            (true, 4..40) => Name::Short(text.to_ascii_lowercase()),
+            (true, 4..64) => Name::Short(text.to_ascii_lowercase()),
             _ => Name::Ref(text.to_owned()),
         })
     }

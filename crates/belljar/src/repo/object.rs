@@ -10,11 +10,13 @@ use super::git::{Call, Git};
 pub(super) enum Found {
     Object { sha: String, bytes: Vec<u8> },
     Missing,
-    Ambiguous,
 }
 
 /// Reads objects by name, in order.
 pub(super) fn read_all(git: &Git, git_dir: &Path, names: &[String]) -> Result<Vec<Found>, RepoError> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
     let answer = git.run(Call::new(git_dir, &["cat-file", "--batch"]).input(names.join("\n") + "\n"))?;
     // A damaged pack makes git end early; what it did print is still told apart below.
     let mut rest = answer.stdout.as_slice();
@@ -32,9 +34,9 @@ fn next(rest: &mut &[u8]) -> Option<Found> {
     let end = rest.iter().position(|byte| *byte == b'\n')?;
     let head = String::from_utf8_lossy(&rest[..end]).into_owned();
     let after = &rest[end + 1..];
-    if head.ends_with(" missing") || head.ends_with(" ambiguous") {
+    if head.ends_with(" missing") {
         *rest = after;
-        return Some(if head.ends_with(" missing") { Found::Missing } else { Found::Ambiguous });
+        return Some(Found::Missing);
     }
     let mut words = head.split(' ');
     let sha = words.next()?.to_owned();

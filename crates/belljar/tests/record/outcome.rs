@@ -2,8 +2,9 @@
 
 use belljar::classify::{CommandFact, Facts, FaultFact, StageFact, TestRunner, classify};
 use belljar::evidence::TestEvidence;
-use belljar::expectation::{Expectation, ExpectedResult, OutputMatch};
+use belljar::expectation::OutputMatch;
 use belljar::outcome::{Ending, Outcome, Owner, StageOutcome};
+use belljar::spec::{Expectation, ExpectedResult};
 use belljar::stage::Stage;
 use belljar::{Code, Kind};
 use proptest::prelude::*;
@@ -73,9 +74,9 @@ fn a_failure_is_expected_of_tests_that_ran_and_of_nothing_else() {
 
 #[test]
 fn exit_codes_and_output_that_are_expected() {
-    let with = |codes: &[i32], stdout, facts: Facts| {
+    let with = |codes: &[u8], stdout, facts: Facts| {
         let expectation =
-            Expectation { exit_codes: Some(codes.iter().copied().collect()), ..facts.expectation.clone() };
+            Expectation { exit_codes: codes.iter().copied().collect(), ..facts.expectation.clone() };
         classify(&Facts { expectation, stdout, ..facts }).outcome
     };
     let pass = |code| ran("pytest", Ending::Exited, code, ExpectedResult::Pass);
@@ -279,7 +280,7 @@ prop_compose! {
         interrupted: bool,
         fault in prop::option::of((prop::option::of(prop::sample::select(Stage::ALL.to_vec())), prop::sample::select(Code::ALL.to_vec()))),
         stages in prop::collection::vec(any_stage(), 0..5),
-        fail: bool, exit_codes in prop::option::of(prop::collection::btree_set(0..256, 0..3)),
+        fail: bool, exit_codes in prop::collection::btree_set(any::<u8>(), 0..3),
         stdout in any_match(), stderr in any_match(),
         tests in prop::sample::select(vec![TestEvidence::Silent, TestEvidence::NoTests, TestEvidence::RunnerMissing,
             TestEvidence::Counted { passed: 1, failed: 0, errors: 1 }, TestEvidence::Counted { passed: 1, failed: 1, errors: 0 }]),

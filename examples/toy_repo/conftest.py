@@ -1,1 +1,0 @@
-"""Its place here lets pytest find calc.py without an installation."""
