@@ -74,7 +74,7 @@ pub(crate) enum Verb {
     Runs(RunsArguments),
     /// Say whether this machine can do what Belljar needs, and what to change
     #[command(after_help = help::DOCTOR)]
-    Doctor,
+    Doctor(DoctorArguments),
     /// Remove what killed processes left behind
     #[command(after_help = help::GC)]
     Gc(GcArguments),
@@ -206,6 +206,13 @@ pub(crate) struct PruneRule {
     /// Remove the oldest runs until the rest takes no more than this: 500MB, 5GB
     #[arg(long, value_name = "SIZE")]
     pub(crate) to_size: Option<Bytes>,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    #[command(flatten)]
+    pub(crate) out: Out,
 }
 
 /// Arguments of `gc`.

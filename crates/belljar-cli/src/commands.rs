@@ -22,7 +22,7 @@ pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
         Verb::Plan(plan) => plan::perform(&plan, voice),
         Verb::Compare(compare) => compare::perform(&compare, voice),
         Verb::Runs(runs) => runs::perform(&runs.verb, voice),
-        Verb::Doctor => doctor::perform(voice),
+        Verb::Doctor(doctor) => doctor::perform(&doctor, voice),
         Verb::Gc(gc) => gc::perform(&gc, voice),
         Verb::Schema(schema) => schema::perform(&schema),
         Verb::Completions(completions) => completions::perform(&completions),

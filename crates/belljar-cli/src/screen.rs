@@ -50,14 +50,19 @@ enum Face {
 }
 
 impl Screen {
-    /// Opens the display; what is going on before the first event is called planning.
+    /// Opens the display of a run, which begins with its plan.
     pub(crate) fn open(voice: Voice) -> Screen {
+        Screen::open_for("plan", voice)
+    }
+
+    /// Opens the display for something that begins with work of this name.
+    pub(crate) fn open_for(work: &str, voice: Voice) -> Screen {
         let face = if can_move() {
             Face::Moving { canvas: Canvas::new(), frame: 0 }
         } else {
             Face::Lines { reminded: 0 }
         };
-        let view = View(Arc::new(Mutex::new(Show { scene: Scene::new(voice.detail), face })));
+        let view = View(Arc::new(Mutex::new(Show { scene: Scene::new(work, voice.detail), face })));
         Screen { beating: beat(view.clone()), view }
     }
 

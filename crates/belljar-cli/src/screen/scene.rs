@@ -51,9 +51,9 @@ impl Activity {
 }
 
 impl Scene {
-    /// A run that is being planned.
-    pub(crate) fn new(detail: Detail) -> Scene {
-        Scene { detail, activity: Activity::new("plan", Moment::now()), tail: Tail::new(TAIL) }
+    /// A scene that begins with work of this name.
+    pub(crate) fn new(work: &str, detail: Detail) -> Scene {
+        Scene { detail, activity: Activity::new(work, Moment::now()), tail: Tail::new(TAIL) }
     }
 
     /// Takes in an event; gives the lines that stay on the screen.
