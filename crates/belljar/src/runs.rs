@@ -234,7 +234,8 @@ fn is_meant(path: &Path, wanted: &str) -> bool {
 }
 
 fn ambiguous(wanted: &str, count: usize) -> Fault {
-    Fault::new(Code::RunUnknown, format!("{count} runs begin or end with {wanted:?}")).hint("give more of the id")
+    Fault::new(Code::RunUnknown, format!("{count} runs begin or end with {wanted:?}"))
+        .hint("give more of the id")
 }
 
 /// Which runs are to go.
