@@ -83,10 +83,11 @@ pub(crate) fn error_text(code: &str, message: &str, hints: &[String]) -> String 
     text
 }
 
-/// The command that decided: the last one of the last guest stage that did not end well.
-pub(crate) fn deciding(record: &RunRecord) -> Option<&CommandRecord> {
-    let mut guests = record.stages.iter().rev().filter(|stage| stage.stage.actor() == Actor::Guest);
-    guests.find(|stage| stage.outcome != Some(StageOutcome::Ok))?.commands.last()
+/// The command that decided: the last one of the last guest stage that did not end well, or of the last at all.
+fn deciding(record: &RunRecord) -> Option<&CommandRecord> {
+    let guests = || record.stages.iter().rev().filter(|stage| stage.stage.actor() == Actor::Guest);
+    let bad = guests().find(|stage| stage.outcome != Some(StageOutcome::Ok));
+    bad.or_else(|| guests().next())?.commands.last()
 }
 
 fn last_lines(name: &str, stream: &StreamRecord, path: &Path) -> String {

@@ -147,7 +147,7 @@ impl Scene {
             name: words::stage(stage),
             word: ended.unwrap_or_else(|| outcome.to_string()),
             time: words::span(took),
-            note: activity.note(),
+            note: activity.note(outcome),
         }
     }
 
@@ -192,12 +192,12 @@ pub(crate) enum Staying {
 }
 
 impl Activity {
-    fn note(&self) -> String {
+    fn note(&self, outcome: StageOutcome) -> String {
         let traffic = self.traffic.words();
         let commands = match (self.commands, &self.script) {
             (0, _) | (_, None) => String::new(),
-            (1, Some(script)) => script.clone(),
-            (many, Some(_)) => words::count(many, "command"),
+            (many, Some(_)) if many > 1 && outcome == StageOutcome::Ok => words::count(many, "command"),
+            (_, Some(script)) => script.clone(),
         };
         [commands, traffic].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" · ")
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use belljar::Fault;
 use belljar::event::EventKind;
 use belljar::journal::replay;
+use belljar::outcome::StageOutcome;
 use belljar::record::{CommandRecord, ControlRecord, RunRecord, StageRecord};
 use belljar::rundir::JOURNAL;
 use belljar::runs::{LoadedRun, RunState, find, load};
@@ -38,6 +39,7 @@ struct Answer<'a> {
 /// Prints one run, or one log of it.
 pub(crate) fn perform(arguments: &ShowArguments, voice: Voice) -> Result<u8, Fault> {
     let path = find(&arguments.out.out, &arguments.run)?;
+    let path = path.canonicalize().unwrap_or(path);
     if let Some(name) = &arguments.log {
         Log::named(name)?.print(&path, voice)?;
         return Ok(0);
@@ -163,11 +165,21 @@ impl<'a> Page<'a> {
     fn stage_line(&self, stage: &StageRecord) -> Line {
         let network = self.record.network.get(&stage.stage).and_then(Value::as_str);
         Line {
-            mark: stage.outcome.map_or(Mark::Doubtful, Mark::from),
+            mark: self.mark(stage),
             name: words::stage(stage.stage),
             word: stage.outcome.map_or_else(|| "not ended".to_owned(), |outcome| outcome.to_string()),
             time: stage.duration_ms.map(words::span).unwrap_or_default(),
             note: network.map(|network| format!("network {network}")).unwrap_or_default(),
+        }
+    }
+
+    /// A failure that the task expects is not marked as bad.
+    fn mark(&self, stage: &StageRecord) -> Mark {
+        let expected = self.record.verdict.as_ref().is_some_and(|verdict| verdict.outcome.is_success());
+        match stage.outcome {
+            Some(StageOutcome::Failed) if expected => Mark::Plain,
+            Some(outcome) => Mark::from(outcome),
+            None => Mark::Doubtful,
         }
     }
 
