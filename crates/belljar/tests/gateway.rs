@@ -57,6 +57,8 @@ fn in_world<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
         link::raise_loopback().unwrap();
         run("ip", &["addr", "add", &format!("{WORLD_V4}/24"), "dev", "lo"]);
         run("ip", &["addr", "add", &format!("{WORLD_V6}/128"), "dev", "lo", "nodad"]);
+        let route = ["-6", "route", "get", &WORLD_V6.to_string()];
+        wait_until("the address works", || run("ip", &route).starts_with("local"));
         test()
     });
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
