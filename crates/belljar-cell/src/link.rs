@@ -7,6 +7,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::netlink::SocketAddrNetlink;
@@ -33,6 +34,9 @@ pub const GUEST_MAC: [u8; 6] = [0x02, 0x62, 0x6a, 0x00, 0x00, 0x02];
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x62, 0x6a, 0x00, 0x00, 0x01];
 
 const PEER_NAME: &str = "peer0";
+
+/// Where a route message holds the route's type: in the eighth byte after the common header.
+const ROUTE_TYPE: usize = 16 + 7;
 
 // From <linux/ethtool.h>: checksums on sending, TCP segments cut by the device, generic segments.
 const ETHTOOL_STXCSUM: u32 = 0x17;
@@ -218,6 +222,7 @@ fn packet_socket(index: u32) -> Result<OwnedFd, LinkError> {
         .step("open a packet socket")?;
     // The default queue is short. The system caps what is asked for, so failing is no failure.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
+    skip_queue(&socket)?;
     // SAFETY: sockaddr_ll is plain data for which all zeroes is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -228,6 +233,23 @@ fn packet_socket(index: u32) -> Result<OwnedFd, LinkError> {
     let answer = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
     errno_of(answer).step("bind the packet socket")?;
     Ok(socket)
+}
+
+/// Sends frames straight to the device. Its queue is only opened a while after the pair came up, and
+/// until then it would silently drop the first answers.
+fn skip_queue(socket: &OwnedFd) -> Result<(), LinkError> {
+    let value: libc::c_int = 1;
+    // SAFETY: the option takes one int, which outlives the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_QDISC_BYPASS,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    errno_of(answer).step("send past the device's queue")
 }
 
 /// Makes the kernel finish each frame before it enters the pair. Otherwise a packet socket sees
@@ -260,7 +282,34 @@ fn configure(kind: LinkKind) -> Result<(), LinkError> {
         Err(error) if is_without_ipv6(&error) => return Ok(()),
         answer => answer.step("set the network device's IPv6 address")?,
     }
-    netlink.request(&default_route_message(index, GATEWAY_V6.into())).step("set the IPv6 route")
+    netlink.request(&default_route_message(index, GATEWAY_V6.into())).step("set the IPv6 route")?;
+    await_address(GUEST_V6).step("wait for the IPv6 address")
+}
+
+/// Waits until packets to `address` are taken in: the kernel gets to that a moment after it said that
+/// the address is set, and drops answers until then.
+fn await_address(address: Ipv6Addr) -> io::Result<()> {
+    for _ in 0..5000 {
+        if is_taken_in(address)? {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Asks for the route to `address`, on a socket of its own because more than one answer comes.
+fn is_taken_in(address: Ipv6Addr) -> io::Result<bool> {
+    let mut question = Message::new(libc::RTM_GETROUTE, 0);
+    question.put(&[family_of(address.into()), 128, 0, 0, 0, 0, 0, 0]);
+    question.put(&0_u32.to_ne_bytes());
+    question.attribute(libc::RTA_DST, &address.octets());
+    let netlink = Netlink::open()?;
+    rustix::net::send(&netlink.socket, &question.finished(), SendFlags::empty())?;
+    let mut answer = [0_u8; 4096];
+    rustix::net::recv(&netlink.socket, &mut answer[..], RecvFlags::empty())?;
+    let is_route = answer[4..6] == libc::RTM_NEWROUTE.to_ne_bytes();
+    Ok(is_route && answer[ROUTE_TYPE] == libc::RTN_LOCAL)
 }
 
 fn is_without_ipv6(error: &io::Error) -> bool {
