@@ -1,12 +1,17 @@
 //! `belljar plan`: everything a run would do.
 
-use belljar::run::{Task, plan};
+use std::sync::Arc;
+
+use belljar::interrupt::Interrupt;
+use belljar::repo::Repositories;
+use belljar::run::{Planned, Task, plan};
 use belljar::{Code, Fault};
 use serde_json::{Value, json};
 
 use crate::args::PlanArguments;
 use crate::place::Place;
 use crate::screen::Screen;
+use crate::signals::Ears;
 use crate::voice::Voice;
 
 /// Prints the plan and its digest.
@@ -14,14 +19,22 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
     let place = Place::find()?;
     let task = Task::load(&arguments.task)?;
     let repositories = place.repositories()?;
-    let screen = Screen::open(voice);
-    let planned = plan(&task, &repositories);
-    screen.close();
-    let plan = planned?.plan;
+    let plan = planned(&task, &repositories, voice)?.plan;
     let digest = plan.digest()?;
     let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest });
     voice.answer(&object, || format!("{}\nplan digest {digest}\n", plan.to_text()))?;
     Ok(0)
+}
+
+/// The plan, with a display while it is made; Ctrl-C ends git as well.
+fn planned(task: &Task, repositories: &Repositories, voice: Voice) -> Result<Planned, Fault> {
+    let screen = Screen::open(voice);
+    let interrupt = Arc::new(Interrupt::default());
+    let ears = Ears::open(&interrupt, || {})?;
+    let planned = plan(task, &repositories.interruptible(interrupt));
+    drop(ears);
+    screen.close();
+    planned
 }
 
 fn parsed(canonical: &str) -> Result<Value, Fault> {

@@ -96,20 +96,26 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
 /// Text in pieces of so many columns, so that no terminal breaks it at a place of its own.
 pub(crate) fn broken(text: &str, room: Option<usize>) -> Vec<String> {
     let room = room.unwrap_or(usize::MAX).max(2);
-    let mut pieces = vec![String::new()];
-    let mut used = 0;
-    for c in text.chars() {
-        let width = c.width().unwrap_or(0);
-        if used + width > room {
-            pieces.push(String::new());
-            used = 0;
-        }
-        used += width;
-        if let Some(piece) = pieces.last_mut() {
-            piece.push(c);
-        }
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while rest.width() > room {
+        let (piece, after) = rest.split_at(end(rest, room));
+        pieces.push(piece.to_owned());
+        rest = after;
     }
+    pieces.push(rest.to_owned());
     pieces
+}
+
+/// Where to break: after the last space of the second half, or else where the room ends.
+fn end(text: &str, room: usize) -> usize {
+    let mut used = 0;
+    let over = |(_, c): &(usize, char)| {
+        used += c.width().unwrap_or(0);
+        used > room
+    };
+    let most = text.char_indices().find(over).map_or(text.len(), |(at, _)| at);
+    text[..most].rfind(' ').map(|space| space + 1).filter(|space| *space > most / 2).unwrap_or(most)
 }
 
 #[cfg(test)]
@@ -123,6 +129,7 @@ mod tests {
         assert_eq!(cut("日本語日本語", 6), "日本…");
         assert_eq!(cut("x", 0), "");
         assert_eq!(broken("日本語x", Some(4)), ["日本", "語x"]);
+        assert_eq!(broken("of many words", Some(9)), ["of many ", "words"]);
         assert_eq!(broken("", Some(4)), [""]);
         assert_eq!(broken("as it is", None), ["as it is"]);
     }

@@ -51,6 +51,14 @@ impl Sleeper {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    fn children(&self) -> Vec<Pid> {
+        let id = self.child.id();
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+        let text: String =
+            tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap()).collect();
+        text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().unwrap())).collect()
+    }
+
     fn run(&self) -> PathBuf {
         let runs = fs::read_dir(self.house.path().join("artifacts/runs")).unwrap();
         runs.flatten().next().unwrap().path()
@@ -93,16 +101,22 @@ fn a_closed_terminal_is_a_ctrl_c() {
     ends_cleanly(Signal::HUP, "7303");
 }
 
+/// The keeper is held still, so that the first Ctrl-C cannot have its effect and the second one must.
 #[test]
-fn twice_leaves_nothing_running() {
+fn twice_ends_at_once_and_leaves_nothing_running() {
     let mut sleeper = Sleeper::start("7304");
+    let keepers = sleeper.children();
+    assert!(!keepers.is_empty());
+    keepers.iter().for_each(|keeper| kill_process(*keeper, Signal::STOP).unwrap());
     sleeper.signal(Signal::INT);
-    sleep(Duration::from_millis(1));
+    sleep(Duration::from_millis(500));
+    assert_eq!(sleeper.child.try_wait().unwrap(), None);
     sleeper.signal(Signal::INT);
-    let status = sleeper.child.wait().unwrap();
-    assert_eq!(status.code(), Some(130));
+    assert_eq!(sleeper.child.wait().unwrap().code(), Some(130));
+    keepers.iter().for_each(|keeper| kill_process(*keeper, Signal::CONT).unwrap());
     eventually("the end of the guest", || sleeper.guests() == 0);
     eventually("the end of the sandbox", || sleeper.cells() == 0);
+    assert_eq!(sleeper.record()["status"], "running");
 }
 
 #[test]
@@ -114,4 +128,26 @@ fn a_kill_is_seen_in_the_list_and_leaves_nothing_running() {
     eventually("the end of the sandbox", || sleeper.cells() == 0);
     let told = sleeper.house.told(&["runs", "ls"]);
     assert!(told.contains("! ") && told.contains("cut short at run"), "{told}");
+}
+
+/// A server that takes the connection and never answers.
+#[test]
+fn planning_is_interrupted_too() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let house = House::new();
+    let url = format!("http://{}/silent.git", server.local_addr().unwrap());
+    let text =
+        format!("id: t\nrepo: {{url: {url:?}, commit: {}}}\nrun: {{command: 'true'}}\n", "0".repeat(40));
+    let task = house.file("t.yaml", &text);
+    for (verb, runs) in [("plan", 0), ("run", 1)] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("belljar"));
+        command.env("BELLJAR_HOME", house.path().join("home")).current_dir(house.path());
+        let mut child =
+            command.args([verb, &task]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let _connection = server.accept().unwrap();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{verb}");
+        let made = fs::read_dir(house.path().join("artifacts/runs")).map_or(0, Iterator::count);
+        assert_eq!(made, runs, "{verb}");
+    }
 }
