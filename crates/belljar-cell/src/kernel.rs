@@ -286,3 +286,29 @@ pub(crate) fn kill_all_others() {
     // SAFETY: sending a signal touches no memory; the caller is the first process of its process namespace.
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
+
+/// Closes every descriptor but one. Only for a forked process that will use no other value that owns one.
+pub(crate) fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd().cast_unsigned();
+    // SAFETY: the caller promises that no value that owns one of these descriptors is used or dropped any more.
+    unsafe {
+        if kept > 0 {
+            libc::syscall(libc::SYS_close_range, 0, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept + 1, c_uint::MAX, 0);
+    }
+}
+
+/// Waits for a child that has ended and ends this process the same way.
+pub(crate) fn end_like(child: Pid) -> ! {
+    let Ok(waited) = wait_for(child) else { exit_now(127) };
+    if libc::WIFSIGNALED(waited.status) {
+        let signal = libc::WTERMSIG(waited.status);
+        // SAFETY: restoring a default disposition and raising a signal touch no memory.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
+    }
+    exit_now(libc::WEXITSTATUS(waited.status))
+}

@@ -453,7 +453,10 @@ fn success(facts: &Facts, command: &CommandFact) -> Finding {
         }
         ExpectedResult::Fail => Finding {
             outcome: Outcome::FailedAsExpected,
-            summary: format!("the tests failed as expected (exit {code})"),
+            summary: match TestRunner::of(&command.script) {
+                Some(_) => format!("the tests failed as expected (exit {code})"),
+                None => format!("the command failed as expected (exit {code})"),
+            },
         },
     }
 }

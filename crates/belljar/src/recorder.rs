@@ -33,22 +33,24 @@ pub struct Recorder {
 
 impl Recorder {
     /// Starts the journal and writes the record, with what the plan says filled in by `describe`.
+    ///
+    /// The run's clock counts from `began`, which may lie before: planning can take a while.
     pub fn start(
         dir: RunDir,
         task_id: &str,
+        began: Instant,
         observer: Observer,
         describe: impl FnOnce(&mut RunRecord),
     ) -> Result<Recorder, Fault> {
         let journal = Journal::create(&dir.path().join(JOURNAL))?;
         let mut record = RunRecord::starting(dir.run_id(), task_id, dir.started());
         describe(&mut record);
-        let clock = Instant::now();
         let mut recorder = Recorder {
             dir,
             journal,
             record,
-            clock,
-            saved: clock,
+            clock: began,
+            saved: Instant::now(),
             next: 0,
             fault: None,
             interrupted: false,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use belljar_image::reference::{Image, ReferenceError};
 
@@ -129,11 +130,12 @@ impl Runner<'_> {
     ///
     /// `Err` means that there is no record: the input was wrong, or the output folder cannot be written.
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
+        let began = Instant::now();
         let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
         match plan(task, &repositories) {
-            Ok(planned) => self.run_planned(task, &planned, &repositories, watch),
+            Ok(planned) => self.run_planned(task, &planned, &repositories, began, watch),
             Err(fault) => match fault.code.kind() {
-                Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, watch),
+                Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, began, watch),
                 Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
             },
         }
@@ -144,6 +146,7 @@ impl Runner<'_> {
         task: &Task,
         planned: &Planned,
         repositories: &Repositories,
+        began: Instant,
         watch: Watch,
     ) -> Result<Finished, Fault> {
         let Watch { observer, live, interrupt } = watch;
@@ -153,7 +156,7 @@ impl Runner<'_> {
         dir.replace(PLAN, plan.to_json()?.as_bytes(), Durability::Process)?;
         let path = dir.path().to_owned();
         let recorder =
-            Recorder::start(dir, &plan.task_id, observer, |record| describe(record, plan, &digest))?;
+            Recorder::start(dir, &plan.task_id, began, observer, |record| describe(record, plan, &digest))?;
         let recorder = Arc::new(Mutex::new(recorder));
         Stages {
             task,
@@ -186,12 +189,18 @@ impl Runner<'_> {
     }
 
     /// The record of a run whose code could not be had: there is no plan, but there is a reason.
-    fn record_unplanned(&self, task: &Task, fault: &Fault, watch: Watch) -> Result<Finished, Fault> {
+    fn record_unplanned(
+        &self,
+        task: &Task,
+        fault: &Fault,
+        began: Instant,
+        watch: Watch,
+    ) -> Result<Finished, Fault> {
         let stage = if fault.code == Code::RepoCommitUnknown { Stage::Checkout } else { Stage::Clone };
         let dir = self.run_dir(task)?;
         let path = dir.path().to_owned();
         let log = dir.log(stage, Stream::Stderr);
-        let mut recorder = Recorder::start(dir, &task.loaded.spec.id, watch.observer, |record| {
+        let mut recorder = Recorder::start(dir, &task.loaded.spec.id, began, watch.observer, |record| {
             record.suite.clone_from(&task.loaded.spec.suite);
             record.repo_url = Some(task.source.to_string());
             record.expectation = task.loaded.spec.expect.clone();
@@ -200,8 +209,12 @@ impl Runner<'_> {
         std::fs::write(&log, format!("belljar: {fault}\n"))
             .map_err(|error| crate::rundir::unwritable(&log, error))?;
         recorder.failed(Some(stage), fault)?;
+        let outcome = match fault.code {
+            Code::Interrupted => StageOutcome::Interrupted,
+            _ => StageOutcome::Failed,
+        };
         let duration_ms = recorder.elapsed();
-        recorder.event(EventKind::StageFinished { stage, outcome: StageOutcome::Failed, duration_ms })?;
+        recorder.event(EventKind::StageFinished { stage, outcome, duration_ms })?;
         Ok(Finished { path, record: recorder.finish()? })
     }
 }

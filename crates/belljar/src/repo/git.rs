@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_cell::tether::tether;
+use belljar_cell::tether::{leash, tether};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -330,7 +330,9 @@ impl Git {
             Input::Bytes(bytes) => Stdio::from(filled(&bytes)?),
             Input::Lock(lock) => Stdio::from(lock),
         });
-        let child = tether(&mut command)
+        // A transfer has helpers that live on by themselves; what works on local files ends with its pipes.
+        let tied = if call.reach == Reach::Network { leash(&mut command) } else { tether(&mut command) };
+        let child = tied
             .spawn()
             .map_err(|source| RepoError::GitStart { program: self.environment.program.clone(), source })?;
         // The command holds copies of the files; without it only git writes to them.

@@ -97,8 +97,10 @@ pub(crate) fn run(out: &Path, script: &Script) -> (PathBuf, RunRecord) {
 
 pub(crate) fn started(out: &Path, hash_seed: &str) -> Recorder {
     let dir = RunDir::create(out, "toy").unwrap();
-    let mut recorder =
-        Recorder::start(dir, "toy", Box::new(|_| {}), |record| describe(record, hash_seed)).unwrap();
+    let mut recorder = Recorder::start(dir, "toy", std::time::Instant::now(), Box::new(|_| {}), |record| {
+        describe(record, hash_seed)
+    })
+    .unwrap();
     let image = ImageRecord {
         reference: "host".to_owned(),
         kind: "host".to_owned(),
