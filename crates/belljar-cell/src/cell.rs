@@ -149,6 +149,8 @@ pub enum Ended {
     TimedOut,
     /// The caller asked for its end.
     Interrupted,
+    /// It could not be started, by the guest's own doing: no such program, a folder it may not enter.
+    NotStarted(Failure),
 }
 
 /// Everything known about a command that ran.
@@ -156,7 +158,8 @@ pub enum Ended {
 pub struct ExecEnd {
     /// How it ended.
     pub ended: Ended,
-    /// Processes of the command that were still alive when it ended and had to be killed.
+    /// Processes of the command that were still alive when it ended and had to be killed; threads count where control
+    /// groups do the counting.
     pub killed: u32,
     /// Processes of the command alive after the killing; counted, not assumed.
     pub survivors: u32,

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal};
@@ -16,7 +17,7 @@ use crate::cell::{CellSpec, ExecSpec, Refusal};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::groups::Groups;
-use crate::guest::{self, Cage, become_user};
+use crate::guest::{self, Cage, NotStarted, become_user};
 use crate::ids::Ids;
 use crate::init::{self, Built, Go};
 use crate::kernel::{self, Cloned};
@@ -24,6 +25,9 @@ use crate::link::LinkKind;
 use crate::probe::{self, Finding};
 use crate::sources::{Owners, Sources};
 use crate::wire::{Channel, Received};
+
+/// What guests are worth to the kernel when memory runs out: more than anything that holds the cell.
+pub(crate) const GUEST_OOM_SCORE: &str = "500";
 
 /// What the keeper asks of the doorman.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,7 +76,7 @@ impl Doorman<'_> {
     pub(crate) fn live(self) -> ! {
         let Doorman { spec, ids, groups, keeper, init } = self;
         let code = match set_up(spec, ids, groups, &keeper, init) {
-            Ok(()) => serve(spec, ids, &keeper),
+            Ok(score) => serve(spec, ids, &score, &keeper),
             Err(reply) => {
                 // Nobody to tell is nobody to serve.
                 let _ = keeper.send(&reply, &[]);
@@ -96,7 +100,8 @@ fn set_up(
     groups: Option<&Groups>,
     keeper: &Channel,
     init: Channel,
-) -> Result<(), Reply> {
+) -> Result<OomScore, Reply> {
+    let score = OomScore::open().map_err(Reply::Failed)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .step(|| "watch the keeper".to_owned())
         .map_err(Reply::Failed)?;
@@ -110,7 +115,38 @@ fn set_up(
     descriptors.insert(0, made.pidfd);
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let reply = Reply::Made { init: made.pid.as_raw_nonzero().get(), link };
-    keeper.send(&reply, &borrowed).step(|| "answer the keeper".to_owned()).map_err(Reply::Failed)
+    keeper.send(&reply, &borrowed).step(|| "answer the keeper".to_owned()).map_err(Reply::Failed)?;
+    Ok(score)
+}
+
+/// The doorman's own score, opened while it still may: guests are cloned with a higher one, which they inherit.
+struct OomScore {
+    file: File,
+    own: String,
+}
+
+impl OomScore {
+    fn open() -> Result<OomScore, Failure> {
+        let step = || "open oom_score_adj".to_owned();
+        let mut file = File::options().read(true).write(true).open("/proc/self/oom_score_adj").step(step)?;
+        let mut own = String::new();
+        file.read_to_string(&mut own).step(step)?;
+        Ok(OomScore { file, own: own.trim().to_owned() })
+    }
+
+    fn set(&self, value: &str) -> Result<(), Failure> {
+        self.file.write_all_at(value.as_bytes(), 0).step(|| format!("set oom_score_adj to {value}"))
+    }
+
+    /// Clones a child that has the guests' score.
+    fn clone_guest(&self) -> Result<Cloned, Failure> {
+        self.set(GUEST_OOM_SCORE)?;
+        let cloned = kernel::clone(libc::CLONE_PARENT as u64).step(|| "clone into the cell".to_owned());
+        match cloned {
+            Ok(Cloned::Child) => Ok(Cloned::Child),
+            other => self.set(&self.own).and(other),
+        }
+    }
 }
 
 fn make_init(spec: &CellSpec, ids: Ids, init: &Channel) -> Result<Made, Reply> {
@@ -145,6 +181,7 @@ fn open_namespaces(pid: Pid) -> Result<Vec<(LinkNameSpaceType, OwnedFd)>, Failur
         ("net", LinkNameSpaceType::Network),
         ("ipc", LinkNameSpaceType::InterProcessCommunication),
         ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
+        ("cgroup", LinkNameSpaceType::ControlGroup),
         ("pid", LinkNameSpaceType::ProcessID),
     ];
     all.into_iter().map(|(name, kind)| Ok((kind, open_namespace(pid, name)?))).collect()
@@ -217,7 +254,7 @@ fn enter(made: &Made, ids: Ids, spec: &CellSpec) -> Result<(), Failure> {
         .step(|| "hide from the guest".to_owned())
 }
 
-fn serve(spec: &CellSpec, ids: Ids, keeper: &Channel) -> i32 {
+fn serve(spec: &CellSpec, ids: Ids, score: &OomScore, keeper: &Channel) -> i32 {
     let filter = Filter::compile();
     loop {
         let (call, streams) = match keeper.receive::<Call>() {
@@ -227,7 +264,7 @@ fn serve(spec: &CellSpec, ids: Ids, keeper: &Channel) -> i32 {
         let answer = match &filter {
             Ok(filter) => {
                 let cage = Cage { guest: &spec.guest, ids, filter, pids: spec.limits.pids };
-                admit(&cage, &call, streams)
+                admit(&cage, score, &call, streams)
             }
             Err(error) => Err(Failure::new(format!("compile the syscall filter: {error}"))),
         };
@@ -243,14 +280,19 @@ fn serve(spec: &CellSpec, ids: Ids, keeper: &Channel) -> i32 {
     }
 }
 
-fn admit(cage: &Cage<'_>, call: &Call, streams: Vec<OwnedFd>) -> Result<(i32, [OwnedFd; 2]), Failure> {
+fn admit(
+    cage: &Cage<'_>,
+    score: &OomScore,
+    call: &Call,
+    streams: Vec<OwnedFd>,
+) -> Result<(i32, [OwnedFd; 2]), Failure> {
     let (reader, writer) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(|| "make a pipe".to_owned())?;
-    match kernel::clone(libc::CLONE_PARENT as u64).step(|| "clone into the cell".to_owned())? {
+    match score.clone_guest()? {
         Cloned::Parent(pid, pidfd) => Ok((pid.as_raw_nonzero().get(), [pidfd, reader])),
         Cloned::Child => {
             let message = match call {
-                Call::Admit(exec) => Outcome::CannotStart(run(cage, exec, &streams)),
+                Call::Admit(exec) => Outcome::NotStarted(run(cage, exec, &streams)),
                 Call::Probe => examine(cage),
             };
             let text = serde_json::to_vec(&message).unwrap_or_default();
@@ -260,17 +302,17 @@ fn admit(cage: &Cage<'_>, call: &Call, streams: Vec<OwnedFd>) -> Result<(i32, [O
     }
 }
 
-fn run(cage: &Cage<'_>, exec: &ExecSpec, streams: &[OwnedFd]) -> Failure {
+fn run(cage: &Cage<'_>, exec: &ExecSpec, streams: &[OwnedFd]) -> NotStarted {
     match streams {
         [stdin, stdout, stderr] => guest::run(cage, exec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]),
-        _ => Failure::new("three streams are needed"),
+        _ => NotStarted::Ours(Failure::new("three streams are needed")),
     }
 }
 
 fn examine(cage: &Cage<'_>) -> Outcome {
     match cage.enter() {
         Ok(()) => Outcome::Found(probe::examine(cage.guest.uid)),
-        Err(failure) => Outcome::CannotStart(failure),
+        Err(failure) => Outcome::NotStarted(NotStarted::Ours(failure)),
     }
 }
 
@@ -278,7 +320,7 @@ fn examine(cage: &Cage<'_>) -> Outcome {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     /// It could not be started.
-    CannotStart(Failure),
+    NotStarted(NotStarted),
     /// It was the probe.
     Found(Vec<Finding>),
 }

@@ -47,6 +47,22 @@ fn allow_list() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_socketpair, one_of(0, SOCKET_FAMILIES)?);
     rules.insert(libc::SYS_personality, one_of(0, PERSONALITIES)?);
     rules.insert(libc::SYS_ioctl, vec![none_of(1, TERMINAL_INJECTION)?]);
+    // Reading anybody's limits harms nobody; changing those of the cell's init would blind it.
+    rules.insert(
+        libc::SYS_prlimit64,
+        vec![
+            SeccompRule::new(vec![compare(0, SeccompCmpOp::Eq, 0)?])?,
+            SeccompRule::new(vec![SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?])?,
+        ],
+    );
+    for (call, mode) in MODE_CALLS {
+        rules.insert(*call, vec![SeccompRule::new(vec![without_set_id(*mode)?])?]);
+    }
+    for (call, flags, mode) in OPEN_CALLS {
+        let makes_nothing = SeccompCmpOp::MaskedEq((libc::O_CREAT | O_TMPFILE_BIT) as u64);
+        let reads = SeccompRule::new(vec![compare(*flags, makes_nothing, 0)?])?;
+        rules.insert(*call, vec![reads, SeccompRule::new(vec![without_set_id(*mode)?])?]);
+    }
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, refuse, SeccompAction::Allow, ARCHITECTURE.0)?.try_into()
 }
@@ -59,8 +75,35 @@ const PERSONALITIES: &[u64] = &[0, 0x0004_0000, 0x0002_0000, 0x0006_0000, 0xffff
 /// TIOCSTI and TIOCLINUX push bytes into somebody else's terminal.
 const TERMINAL_INJECTION: &[u64] = &[0x5412, 0x541c];
 
+/// Calls that set a file's mode, and which argument it is. A file of the workspace belongs to the caller outside, so a
+/// set-user-id bit on it would hand the caller's powers to whoever runs it there.
+const MODE_CALLS: &[(i64, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_mknodat, 2),
+];
+/// Calls that may make a file, and which arguments are the flags and the mode.
+const OPEN_CALLS: &[(i64, u8, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+    (libc::SYS_openat, 2, 3),
+];
+/// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
+const O_TMPFILE_BIT: i32 = 0o20_000_000;
+
+fn without_set_id(argument: u8) -> Result<SeccompCondition, seccompiler::BackendError> {
+    compare(argument, SeccompCmpOp::MaskedEq(0o6000), 0)
+}
+
 fn no_new_namespaces() -> Result<SeccompCondition, seccompiler::BackendError> {
-    let mask = kernel::NAMESPACES | libc::CLONE_NEWCGROUP as u64 | 0x80 /* CLONE_NEWTIME */;
+    // CLONE_PARENT would make children of the keeper, which waits for its own only.
+    let mask = kernel::NAMESPACES | libc::CLONE_PARENT as u64 | 0x80 /* CLONE_NEWTIME */;
     SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(mask), 0)
 }
 
@@ -93,15 +136,17 @@ const RETURN: u16 = 0x06;
 const ALLOW: u32 = 0x7fff_0000;
 const ERRNO: u32 = 0x0005_0000;
 
-/// Answers ENOSYS to clone3 (its flags cannot be inspected, so the C library falls back to clone) and to calls newer
-/// than this table (so programs fall back as on an older kernel).
+/// Answers ENOSYS to calls whose arguments cannot be inspected (programs fall back to the older call) and to calls
+/// newer than this table (programs fall back as on an older kernel).
 fn missing_calls() -> Vec<libc::sock_filter> {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     vec![
         step(LOAD, 0, 0, 4),
-        step(JUMP_EQUAL, 0, 4, ARCHITECTURE.1),
+        step(JUMP_EQUAL, 0, 6, ARCHITECTURE.1),
         step(LOAD, 0, 0, 0),
-        step(JUMP_EQUAL, 1, 0, libc::SYS_clone3 as u32),
+        step(JUMP_EQUAL, 3, 0, libc::SYS_clone3 as u32),
+        step(JUMP_EQUAL, 2, 0, libc::SYS_openat2 as u32),
+        step(JUMP_EQUAL, 1, 0, libc::SYS_fchmodat2 as u32),
         step(JUMP_GREATER, 0, 1, syscalls::NEWEST),
         step(RETURN, 0, 0, ERRNO | libc::ENOSYS as u32),
         step(RETURN, 0, 0, ALLOW),

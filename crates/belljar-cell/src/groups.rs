@@ -200,7 +200,15 @@ impl Groups {
         for (controller, file, text) in settings(self.version, limits) {
             self.put(controller, file, &text)?;
         }
-        self.turn_swap_off(limits)
+        self.turn_swap_off(limits)?;
+        self.limit_sockets(limits)
+    }
+
+    /// Version 1 counts the buffers of TCP apart from memory, and version 2 within it.
+    fn limit_sockets(&self, limits: &Limits) -> Result<(), Failure> {
+        let file = "memory.kmem.tcp.limit_in_bytes";
+        let present = self.folder("memory").join(file).exists();
+        if present { self.put("memory", file, &limits.memory.to_string()) } else { Ok(()) }
     }
 
     /// Lets children of the parent have controllers; a group with processes of its own may not, so these move aside.
@@ -276,6 +284,29 @@ impl Groups {
         }
     }
 
+    /// The processes and threads in the cell now, dead ones that nobody waited for included.
+    pub fn count(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.folder("pids").join("pids.current")).ok()?;
+        Some(text.trim().parse::<u32>().ok()?.saturating_sub(OWN_PROCESSES))
+    }
+
+    /// Takes the processor limit away: what is to die needs time to do so.
+    pub fn lift_processor_limit(&self) {
+        let (file, text) = match self.version {
+            Version::V1 => ("cpu.cfs_quota_us", "-1"),
+            Version::V2 => ("cpu.max", "max"),
+        };
+        // Missing this only makes the end slower.
+        let _ = fs::write(self.folder("cpu").join(file), text);
+    }
+
+    /// Puts the processor limit back.
+    pub fn restore_processor_limit(&self, limits: &Limits) -> Result<(), Failure> {
+        let mut own =
+            settings(self.version, limits).into_iter().filter(|(controller, ..)| *controller == "cpu");
+        own.try_for_each(|(controller, file, text)| self.put(controller, file, &text))
+    }
+
     /// What the kernel says the limits are.
     pub fn read_limits(&self) -> Option<Limits> {
         let read = |controller: &str, file: &str| fs::read_to_string(self.folder(controller).join(file)).ok();
@@ -302,6 +333,7 @@ impl Groups {
     /// Kills what is inside and removes the groups; what is not there is fine.
     pub fn remove(&self, patience: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + patience;
+        self.lift_processor_limit();
         loop {
             self.kill();
             match self.remove_folders() {

@@ -1,11 +1,11 @@
 //! The last steps before guest code runs: give up every power, then become the program.
 
 use std::ffi::CString;
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
+use serde::{Deserialize, Serialize};
 
 use crate::cell::{ExecSpec, Guest};
 use crate::failure::{Failure, Step};
@@ -13,8 +13,6 @@ use crate::filter::Filter;
 use crate::ids::Ids;
 use crate::kernel;
 
-/// Above anything else in the cell's group, so that the kernel takes guests before the doorman.
-const OOM_SCORE: &str = "500";
 /// Open files a guest starts with, and may raise to.
 const OPEN_FILES: (u64, u64) = (1024, 65_536);
 
@@ -37,8 +35,6 @@ impl Cage<'_> {
         kernel::reset_signals().step(|| "reset signals".to_owned())?;
         rustix::process::setsid().step(|| "start a session".to_owned())?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        // Raising the score needs no power; where it fails the order of killing is only less good.
-        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         self.limit_resources()?;
         // Before the change of identity, which takes away the power to do so.
         kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
@@ -52,7 +48,8 @@ impl Cage<'_> {
     }
 
     fn limit_resources(&self) -> Result<(), Failure> {
-        let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+        // One byte, not none: a host that pipes cores into a program obeys only this limit.
+        let nothing = Rlimit { current: Some(1), maximum: Some(1) };
         rustix::process::setrlimit(Resource::Core, nothing).step(|| "forbid core files".to_owned())?;
         lower(Resource::Nofile, OPEN_FILES)?;
         lower(Resource::Nproc, (u64::from(self.pids), u64::from(self.pids)))
@@ -82,11 +79,26 @@ fn lower(resource: Resource, (soft, hard): (u64, u64)) -> Result<(), Failure> {
     rustix::process::setrlimit(resource, limit).step(|| format!("limit {resource:?}"))
 }
 
+/// Why a command did not start, and whose doing that is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum NotStarted {
+    /// Ours, or the machine's.
+    Ours(Failure),
+    /// The guest's: its folder or its program is not there, or not for it.
+    Guests(Failure),
+}
+
 /// Becomes the command: standard streams, directory, cage, program. Returns only on failure.
-pub(crate) fn run(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Failure {
-    match prepare(cage, exec, streams) {
-        Err(failure) => failure,
-        Ok((programs, arguments, environment)) => start(&programs, &arguments, &environment),
+pub(crate) fn run(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> NotStarted {
+    let prepared = match prepare(cage, exec, streams) {
+        Err(failure) => return NotStarted::Ours(failure),
+        Ok(prepared) => prepared,
+    };
+    // As the guest: a folder that only somebody more powerful could enter must not become its working directory.
+    let entered = rustix::process::chdir(exec.directory.as_str());
+    match entered.step(|| format!("enter {}", exec.directory)) {
+        Err(failure) => NotStarted::Guests(failure),
+        Ok(()) => NotStarted::Guests(start(&prepared.0, &prepared.1, &prepared.2)),
     }
 }
 
@@ -102,8 +114,6 @@ fn prepare(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Re
         .collect::<Result<_, _>>()?;
     take_streams(streams)?;
     cage.enter()?;
-    // As the guest: a folder that only somebody more powerful could enter must not become its working directory.
-    rustix::process::chdir(exec.directory.as_str()).step(|| format!("enter {}", exec.directory))?;
     Ok((programs, arguments, environment))
 }
 

@@ -1,6 +1,7 @@
 //! The cell's first process: builds the root, then only reaps and kills. It never runs guest code.
 
 use std::fs;
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::process::{DumpableBehavior, Signal};
@@ -40,8 +41,10 @@ pub(crate) enum Built {
 /// What the keeper asks of the init.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Kill everything but the init, and count before and after.
+    /// Kill everything but the init, and count what is left.
     Sweep,
+    /// The same, counting first: where no control group has the number at hand.
+    CountAndSweep,
     /// Only count.
     Count,
     /// Name the network interfaces.
@@ -53,13 +56,15 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// Living processes beside the init, before and after.
     Swept {
-        /// Before the killing.
-        before: u32,
+        /// Before the killing, where that was asked for.
+        before: Option<u32>,
         /// After it.
         after: u32,
     },
     /// The network interfaces there are.
     Interfaces(Vec<String>),
+    /// It could not be found out.
+    Failed(Failure),
 }
 
 /// The life of the init; never returns.
@@ -129,11 +134,12 @@ fn serve(keeper: &Channel) -> i32 {
             Ok(Received::Closed) | Err(_) => return 0,
         };
         let report = match order {
-            Order::Sweep => sweep(),
-            Order::Count => Report::Swept { before: others(), after: others() },
-            Order::Interfaces => Report::Interfaces(interfaces()),
+            Order::Sweep => sweep(None),
+            Order::CountAndSweep => others().and_then(|before| sweep(Some(before))),
+            Order::Count => others().map(|count| Report::Swept { before: Some(count), after: count }),
+            Order::Interfaces => Ok(Report::Interfaces(interfaces())),
         };
-        if keeper.send(&report, &[]).is_err() {
+        if keeper.send(&report.unwrap_or_else(Report::Failed), &[]).is_err() {
             return 0;
         }
     }
@@ -141,37 +147,48 @@ fn serve(keeper: &Channel) -> i32 {
 
 /// Kills everything in the process namespace but this init, at once: the kernel walks all of it under one lock, and a
 /// process with a pending kill cannot fork, so nothing escapes by being quick.
-fn sweep() -> Report {
-    let before = others();
+fn sweep(before: Option<u32>) -> Result<Report, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         kernel::kill_all_others();
-        let after = others();
+        let after = others()?;
         if after == 0 || Instant::now() > deadline {
-            return Report::Swept { before, after };
+            return Ok(Report::Swept { before, after });
         }
         std::thread::sleep(Duration::from_micros(200));
     }
 }
 
 /// Living processes beside this one; a whole zombie is dead and only waits for its parent outside.
-fn others() -> u32 {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
-    let living = pids.filter(|pid| *pid != 1).filter(|pid| is_alive(*pid)).count();
-    u32::try_from(living).unwrap_or(u32::MAX)
+fn others() -> Result<u32, Failure> {
+    let step = || "look into /proc".to_owned();
+    let mut living = 0;
+    for entry in fs::read_dir("/proc").step(step)? {
+        let number = entry.step(step)?.file_name().to_string_lossy().parse::<u32>();
+        if let Ok(pid) = number
+            && pid != 1
+            && is_alive(pid).step(step)?
+        {
+            living += 1;
+        }
+    }
+    Ok(living)
 }
 
-fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { return false };
+fn is_alive(pid: u32) -> io::Result<bool> {
+    let stat = match fs::read(format!("/proc/{pid}/stat")) {
+        // Gone between the listing and the look.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(false),
+        other => other?,
+    };
     // The name in parentheses is the guest's choice and may hold anything; the state follows the last one.
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
-    match state {
+    Ok(match state {
         None | Some(b'X') => false,
         // A first thread that ended before the others shows as a zombie although the process lives on.
         Some(b'Z') => fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1),
         Some(_) => true,
-    }
+    })
 }
 
 fn interfaces() -> Vec<String> {

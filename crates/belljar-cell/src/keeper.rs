@@ -13,6 +13,7 @@ use crate::cell::{
 use crate::doorman::{Call, Doorman, Outcome, Reply};
 use crate::failure::{Failure, Step};
 use crate::groups::{Groups, Parents};
+use crate::guest::NotStarted;
 use crate::ids::Ids;
 use crate::init::{Order, Report};
 use crate::kernel::{self, Cloned, Waited};
@@ -21,6 +22,9 @@ use crate::link::LinkKind;
 use crate::probe::Finding;
 use crate::scratch::Scratch;
 use crate::wire::{Channel, Received};
+
+/// How long what was killed may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The first argument that turns the program into a keeper.
 pub const ARGUMENT: &str = "--belljar-keeper";
@@ -142,32 +146,64 @@ impl Cell {
             groups.reset_peak();
         }
         let started = Instant::now();
-        let (child, pipe) = self.admit(&Call::Admit(Box::new(exec.clone())), streams)?;
-        let forced = self.watch(&child, client, started + Duration::from_millis(exec.timeout_ms));
-        let forced = match forced {
-            Ok(forced) => forced,
-            Err(gone) => {
-                let _ = self.sweep();
-                return Err(gone);
-            }
+        let mut end = match self.run(exec, streams, client, started) {
+            Ok(end) => end,
+            Err(Gone::Client) => return Err(Gone::Client),
+            Err(Gone::Failed(failure)) => self.starved(before, started).ok_or(Gone::Failed(failure))?,
         };
-        let wall_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let swept = self.sweep();
-        let waited = kernel::wait_for(child.pid).step(|| "wait for the command".to_owned())?;
-        let (killed, survivors) = swept?;
-        if let Some(Outcome::CannotStart(failure)) = Outcome::read(pipe)? {
-            return Err(Gone::Failed(failure));
+        end.oom_kills = self.oom_since(before);
+        end.peak_memory = self.groups.as_ref().and_then(Groups::peak_memory);
+        Ok(Answer::Ended(end))
+    }
+
+    /// A cell that lost its own processes to a lack of memory that the guest brought about: that is how the command
+    /// ended, not a failure of the machine.
+    fn starved(&self, before: Option<u64>, started: Instant) -> Option<ExecEnd> {
+        let kills = self.oom_since(before)?;
+        if kills == 0 {
+            return None;
         }
-        Ok(Answer::Ended(ExecEnd {
-            ended: forced.unwrap_or_else(|| ended(waited)),
-            killed,
+        kill(&self.init);
+        let survivors = self.wait_for_the_end();
+        Some(ExecEnd {
+            ended: Ended::Signalled(libc::SIGKILL),
             survivors,
-            oom_kills: self.oom_since(before),
-            wall_us,
-            user_us: waited.user_us,
-            system_us: waited.system_us,
-            peak_memory: self.groups.as_ref().and_then(Groups::peak_memory),
-        }))
+            wall_us: micros(started),
+            ..ExecEnd::not_begun()
+        })
+    }
+
+    fn run(
+        &mut self,
+        exec: &ExecSpec,
+        streams: &[OwnedFd],
+        client: &Channel,
+        started: Instant,
+    ) -> Result<ExecEnd, Gone> {
+        let (child, pipe) = self.admit(&Call::Admit(Box::new(exec.clone())), streams)?;
+        let watched = self.watch(&child, client, started + Duration::from_millis(exec.timeout_ms));
+        let wall_us = micros(started);
+        let swept = self.sweep(if matches!(watched, Ok(None)) { Main::Ended } else { Main::Alive });
+        let forced = watched?;
+        let (killed, survivors) = swept?;
+        let waited = self.take(&child)?;
+        reap_ready();
+        let ended = match Outcome::read(pipe)? {
+            Some(Outcome::NotStarted(NotStarted::Ours(failure))) => return Err(Gone::Failed(failure)),
+            Some(Outcome::NotStarted(NotStarted::Guests(failure))) => Ended::NotStarted(failure),
+            Some(Outcome::Found(_)) | None => forced.unwrap_or_else(|| ended(waited)),
+        };
+        let (user_us, system_us) = (waited.user_us, waited.system_us);
+        Ok(ExecEnd { ended, killed, survivors, wall_us, user_us, system_us, ..ExecEnd::not_begun() })
+    }
+
+    /// Waits for a command that was killed; one that even so does not end is given up.
+    fn take(&self, child: &Child) -> Result<Waited, Failure> {
+        let mut watched = [PollFd::new(&child.pidfd, PollFlags::IN)];
+        if poll_for(&mut watched, PATIENCE)? == 0 {
+            return Err(Failure::new("the command does not end although it was killed"));
+        }
+        kernel::wait_for(child.pid).step(|| "wait for the command".to_owned())
     }
 
     fn oom_since(&self, before: Option<u64>) -> Option<u64> {
@@ -178,7 +214,7 @@ impl Cell {
     fn admit(&self, call: &Call, streams: &[OwnedFd]) -> Result<(Child, OwnedFd), Failure> {
         let borrowed: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
         self.to_doorman.send(call, &borrowed).step(|| "call the doorman".to_owned())?;
-        match self.to_doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned())? {
+        match hear::<Reply>(&self.to_doorman, "the doorman")? {
             Received::Message(Reply::Admitted(pid), descriptors) => admitted(pid, descriptors),
             Received::Message(Reply::Failed(failure), _) => Err(failure),
             Received::Message(Reply::Made { .. } | Reply::Refused(_), _) => {
@@ -215,25 +251,66 @@ impl Cell {
     }
 
     /// Kills whatever the command left; counts before and after.
-    fn sweep(&self) -> Result<(u32, u32), Failure> {
-        let order =
-            if self.spec.weaknesses.contains(&Weakness::KeepProcesses) { Order::Count } else { Order::Sweep };
-        match self.ask_init(order)? {
-            Report::Swept { before, after } => Ok((before, after)),
-            Report::Interfaces(_) => Err(Failure::new("the cell's init is confused")),
+    ///
+    /// An init that does not answer is killed, and its whole process namespace with it.
+    fn sweep(&self, main: Main) -> Result<(u32, u32), Failure> {
+        let counted = self.groups.as_ref().and_then(Groups::count);
+        let counted = counted.map(|count| count.saturating_sub(u32::from(main == Main::Ended)));
+        let report = self.unthrottled(|| self.ask_init(self.sweep_order(counted)));
+        match report {
+            Ok(Report::Swept { before, after }) => Ok((counted.or(before).unwrap_or(0), after)),
+            Ok(Report::Failed(failure)) | Err(failure) => {
+                kill(&self.init);
+                self.wait_for_the_end();
+                Err(failure)
+            }
+            Ok(Report::Interfaces(_)) => Err(Failure::new("the cell's init is confused")),
+        }
+    }
+
+    fn sweep_order(&self, counted: Option<u32>) -> Order {
+        match counted {
+            _ if self.spec.weaknesses.contains(&Weakness::KeepProcesses) => Order::Count,
+            Some(_) => Order::Sweep,
+            None => Order::CountAndSweep,
+        }
+    }
+
+    /// Lets the cell use the whole machine meanwhile: neither the killing nor the dying is to be held back.
+    fn unthrottled<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let Some(groups) = &self.groups else { return work() };
+        groups.lift_processor_limit();
+        let result = work();
+        groups.restore_processor_limit(&self.spec.limits)?;
+        result
+    }
+
+    /// Waits until a killed process namespace is empty; gives the number of processes that are left all the same.
+    fn wait_for_the_end(&self) -> u32 {
+        let Some(groups) = &self.groups else { return 0 };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            reap_ready();
+            let own = self.doorman.pid.as_raw_nonzero().get();
+            let left = groups.processes().into_iter().filter(|pid| *pid != own).count();
+            if left == 0 || Instant::now() > deadline {
+                return u32::try_from(left).unwrap_or(u32::MAX);
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     fn interfaces(&self) -> Result<Answer, Gone> {
         match self.ask_init(Order::Interfaces)? {
             Report::Interfaces(names) => Ok(Answer::Interfaces(names)),
+            Report::Failed(failure) => Err(Gone::Failed(failure)),
             Report::Swept { .. } => Err(Gone::Failed(Failure::new("the cell's init is confused"))),
         }
     }
 
     fn ask_init(&self, order: Order) -> Result<Report, Failure> {
         self.to_init.send(&order, &[]).step(|| "call the cell's init".to_owned())?;
-        match self.to_init.receive::<Report>().step(|| "hear from the cell's init".to_owned())? {
+        match hear::<Report>(&self.to_init, "the cell's init")? {
             Received::Message(report, _) => Ok(report),
             Received::Closed => Err(Failure::new("the cell's init is gone")),
         }
@@ -246,7 +323,9 @@ impl Cell {
         kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
         let findings = match outcome {
             Some(Outcome::Found(findings)) => findings,
-            Some(Outcome::CannotStart(failure)) => return Err(failure),
+            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => {
+                return Err(failure);
+            }
             None => return Err(Failure::new("the probe said nothing")),
         };
         let mut controls: Vec<Control> = findings.into_iter().map(control).collect();
@@ -256,12 +335,22 @@ impl Cell {
 
     /// Kills what lives, removes what is left.
     fn destroy(self) -> Vec<Failure> {
+        if let Some(groups) = &self.groups {
+            groups.lift_processor_limit();
+        }
         kill(&self.init);
         kill(&self.doorman);
         drop((self.to_doorman, self.to_init));
         reap_all();
         self.lease.release()
     }
+}
+
+/// Whether the command's first process has ended by itself; until it is waited for it still counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Main {
+    Ended,
+    Alive,
 }
 
 /// Why a request got no answer of its own.
@@ -294,6 +383,19 @@ fn poll_for(watched: &mut [PollFd<'_>], left: Duration) -> Result<usize, Failure
     }
 }
 
+/// Waits for an answer from one of the cell's own processes, but not for ever.
+fn hear<T: serde::de::DeserializeOwned>(channel: &Channel, whom: &str) -> Result<Received<T>, Failure> {
+    let mut watched = [PollFd::new(channel, PollFlags::IN)];
+    if poll_for(&mut watched, 2 * PATIENCE)? == 0 {
+        return Err(Failure::new(format!("{whom} does not answer")));
+    }
+    channel.receive().step(|| format!("hear from {whom}"))
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
 fn ended(waited: Waited) -> Ended {
     if libc::WIFSIGNALED(waited.status) {
         Ended::Signalled(libc::WTERMSIG(waited.status))
@@ -305,6 +407,11 @@ fn ended(waited: Waited) -> Ended {
 fn kill(child: &Child) {
     // Gone already is what is wanted.
     let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
+}
+
+/// Waits for children that have ended, whoever they are.
+fn reap_ready() {
+    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
 }
 
 /// The kernel ends a process namespace only when each of its processes was waited for, those of ours included.

@@ -12,7 +12,8 @@ pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS) as u64;
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u64;
 
 /// What a clone gives: in the parent the child's id and descriptor, in the child nothing.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use crate::doorman::GUEST_OOM_SCORE;
 use crate::kernel;
 
 /// One thing that was tried.
@@ -28,6 +29,7 @@ pub(crate) fn examine(expected_uid: u32) -> Vec<Finding> {
         mounting(),
         namespaces(),
         kernel_settings(),
+        memory_order(),
         processes(),
     ]
 }
@@ -78,6 +80,13 @@ fn namespaces() -> Finding {
 fn kernel_settings() -> Finding {
     let result = fs::OpenOptions::new().write(true).open("/proc/sys/kernel/hostname");
     refused("proc_read_only", "open /proc/sys/kernel/hostname for writing", result)
+}
+
+/// When memory runs out the kernel must take guests before the processes that hold the cell.
+fn memory_order() -> Finding {
+    let score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    let score = score.trim();
+    finding("memory_order", score == GUEST_OOM_SCORE, format!("oom_score_adj is {score}"))
 }
 
 /// The cell's init is the only process a fresh cell shows beside this one.

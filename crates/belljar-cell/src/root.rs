@@ -23,12 +23,19 @@ use crate::sources::{DEVICES, Sources};
 /// Folders of /proc that tell about the machine rather than about the cell.
 const HIDDEN_FOLDERS: [&str; 3] = ["/proc/acpi", "/proc/asound", "/proc/scsi"];
 /// Files of /proc likewise.
-const HIDDEN_FILES: [&str; 8] = [
+const HIDDEN_FILES: [&str; 15] = [
+    "/proc/cmdline",
+    "/proc/config.gz",
     "/proc/interrupts",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/kallsyms",
     "/proc/kcore",
     "/proc/keys",
     "/proc/key-users",
+    "/proc/kmsg",
     "/proc/latency_stats",
+    "/proc/modules",
     "/proc/sched_debug",
     "/proc/timer_list",
     "/proc/timer_stats",

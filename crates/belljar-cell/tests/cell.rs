@@ -128,7 +128,7 @@ fn every_control_is_in_force_and_proven() {
     for control in &created.controls {
         assert!(control.enforced == "yes" || control.enforced == control.requested, "{control:?}");
     }
-    assert_eq!(created.controls.len(), 11);
+    assert_eq!(created.controls.len(), 12);
     cell.destroy().unwrap();
 }
 
@@ -274,6 +274,128 @@ fn forbidden_calls_are_refused() {
             assert!(matches!(end.ended, Ended::Exited(code) if code != 0), "{attempt}: {end:?} {text}");
         }
         assert_eq!(run(cell, "true", 10_000).0.ended, Ended::Exited(0));
+    });
+}
+
+#[test]
+fn no_file_gets_a_set_user_id_bit() {
+    with_cell(Ground::spec, |ground, cell| {
+        let script = "cp /bin/true a; chmod 4755 a; chmod 2755 a; chmod u+s a; \
+            python3 -c 'import os; os.open(\"b\", os.O_CREAT | os.O_WRONLY, 0o4755)'; \
+            python3 -c 'import os; os.mknod(\"c\", 0o104755)'; \
+            python3 -c 'import ctypes; l=ctypes.CDLL(None, use_errno=True); print(l.syscall(452, -100, b\"a\", 0o4755, 0), ctypes.get_errno()); print(l.syscall(437, -100, b\"a\", 0, 0), ctypes.get_errno())'; \
+            chmod 755 a; install -m 700 a d; stat -c %a a d";
+        let (_, text) = run(cell, script, 20_000);
+        assert!(text.contains("-1 38\n-1 38\n"), "fchmodat2 and openat2 are not there: {text}");
+        assert!(text.ends_with("755\n700\n"), "ordinary modes work: {text}");
+        use std::os::unix::fs::MetadataExt;
+        for entry in fs::read_dir(ground.workspace()).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().mode() & 0o6000, 0, "{:?}", entry.file_name());
+        }
+    });
+}
+
+const CLONE_AND_LIMITS: &str = "python3 -c '
+import ctypes, resource, os
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(56, 0x8000 | 17, 0, 0, 0, 0), ctypes.get_errno())
+try:
+    resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)); print(\"changed\")
+except PermissionError:
+    print(\"refused\")
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); print(resource.getrlimit(resource.RLIMIT_NOFILE))
+'";
+
+#[test]
+fn a_guest_cannot_get_another_parent_or_blind_the_init() {
+    with_cell(Ground::spec, |_, cell| {
+        let (_, text) = run(cell, CLONE_AND_LIMITS, 20_000);
+        assert_eq!(text, "-1 1\nrefused\n(100, 100)\n");
+    });
+}
+
+#[test]
+fn memory_that_belongs_to_no_process_is_memory_all_the_same() {
+    let small = |ground: &Ground| CellSpec {
+        limits: Limits { memory: 48 << 20, cpu_millis: 2000, pids: 64 },
+        ..ground.spec()
+    };
+    let ground = Ground::new();
+    let spec = small(&ground);
+    let (mut cell, _) = ground.create(&spec).unwrap();
+    let (end, _) = run(&mut cell, "dd if=/dev/zero of=/dev/shm/x bs=1M count=60 2>/dev/null; exit 1", 20_000);
+    assert!(end.oom_kills.unwrap() > 0, "{end:?}");
+    assert_eq!(end.survivors, 0, "{end:?}");
+    cell.destroy().unwrap();
+    assert!(!group_exists(&spec.id));
+}
+
+#[test]
+fn a_bomb_with_hardly_any_processor_is_killed_when_its_time_is_up() {
+    with_cell(
+        |ground| CellSpec {
+            limits: Limits { memory: 1 << 30, cpu_millis: 100, pids: 1000 },
+            ..ground.spec()
+        },
+        |_, cell| {
+            let bomb = "python3 -c '
+import os
+while True:
+    try: os.fork()
+    except OSError: pass
+'";
+            let (end, _) = run(cell, bomb, 3_000);
+            assert_eq!((end.ended, end.survivors), (Ended::TimedOut, 0));
+            assert!(end.killed > 10, "{}", end.killed);
+            assert_eq!(run(cell, "true", 60_000).0.ended, Ended::Exited(0));
+        },
+    );
+}
+
+#[test]
+fn buffers_of_sockets_count_as_memory() {
+    with_cell(
+        |ground| CellSpec {
+            limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64 },
+            ..ground.spec()
+        },
+        |_, cell| {
+            let filler = "python3 -c '
+import socket, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[1:] * 2)
+server = socket.create_server((\"127.0.0.1\", 0)); total = 0; kept = []
+for i in range(300):
+    a = socket.create_connection(server.getsockname()); b, _ = server.accept(); a.setblocking(False); kept += [a, b]
+    try:
+        while True: total += a.send(b\"x\" * 65536)
+    except BlockingIOError: pass
+print(total >> 20)
+'";
+            let (_, text) = run(cell, filler, 60_000);
+            let kept: u64 = text.trim().parse().unwrap_or(0);
+            assert!(kept < 200, "{text} MiB of buffers in a cell of 64 MiB");
+        },
+    );
+}
+
+#[test]
+fn a_folder_that_the_guest_shut_is_the_guests_doing() {
+    with_cell(Ground::spec, |_, cell| {
+        run(cell, "chmod 000 .", 10_000);
+        let (end, _) = run(cell, "true", 10_000);
+        assert!(
+            matches!(&end.ended, Ended::NotStarted(failure) if failure.step == "enter /workspace"),
+            "{end:?}"
+        );
+    });
+}
+
+#[test]
+fn the_guest_does_not_learn_where_its_groups_are() {
+    with_cell(Ground::spec, |_, cell| {
+        let (_, text) = run(cell, "cut -d: -f3 /proc/self/cgroup | sort -u; cat /proc/cmdline", 10_000);
+        assert_eq!(text.trim(), "/");
     });
 }
 
