@@ -19,11 +19,14 @@ mod words;
 
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::args::Arguments;
 
 fn main() -> ExitCode {
     // First of all, while there is one thread: this program is its own keeper.
     belljar_cell::keeper::run_if_asked();
+    raise_open_files();
     let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(refusal) => return refusal.tell(),
@@ -33,4 +36,11 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(fault) => fault::report(&fault, voice.output),
     }
+}
+
+/// The gateway may hold many connections at once; what the system allows is enough, what it starts with is not.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused, it stays as it was, and the gateway refuses connections a little earlier.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -10,57 +10,78 @@ use crate::canonical::hexadecimal;
 use crate::fault::{Code, Fault};
 use crate::foreign::open_beneath;
 use crate::record::CollectedFile;
-use crate::repo::{EntryKind, tree_entries};
+use crate::repo::files_in_tree;
 use crate::rundir::unwritable;
 
 /// The most bytes that one run keeps.
-const LIMIT: u64 = 1 << 30;
+const MOST_BYTES: u64 = 1 << 30;
+/// The most files that one run keeps.
+const MOST_FILES: usize = 10_000;
 
-/// Copies every file of `workspace` that matches a pattern into `collected`; links are never followed.
-pub(crate) fn collect(
-    workspace: &Path,
-    collected: &Path,
-    patterns: &[String],
-) -> Result<Vec<CollectedFile>, Fault> {
-    let entries = tree_entries(workspace)
-        .map_err(|error| Fault::new(Code::SandboxFailed, format!("could not read the workspace: {error}")))?;
-    let mut files = Vec::new();
-    let mut left = LIMIT;
-    for entry in entries.iter().filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Executable))
-    {
-        let Some(path) = entry.path.to_str() else { continue };
-        if patterns.iter().any(|pattern| matches(pattern, path)) {
-            let file = copy(workspace, collected, path, left)?;
-            left -= file.bytes;
-            files.push(file);
-        }
-    }
-    Ok(files)
+/// What was kept, and what was not and why.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) files: Vec<CollectedFile>,
+    pub(crate) refused: Vec<String>,
 }
 
-fn copy(workspace: &Path, collected: &Path, path: &str, left: u64) -> Result<CollectedFile, Fault> {
-    let unreadable =
-        |error: io::Error| Fault::new(Code::SandboxFailed, format!("could not collect {path}: {error}"));
-    let mut from = open_beneath(workspace, path).map_err(unreadable)?.take(left + 1);
+/// Copies every file of `workspace` that matches a pattern into `collected`; links are never followed.
+///
+/// What the guest made too large, too many or unreadable is its own affair and left out, with a word about it.
+pub(crate) fn collect(workspace: &Path, collected: &Path, patterns: &[String]) -> Result<Collected, Fault> {
+    let mut wanted =
+        |path: &Path| path.to_str().is_some_and(|path| patterns.iter().any(|pattern| matches(pattern, path)));
+    let paths = files_in_tree(workspace, MOST_FILES + 1, &mut wanted)
+        .map_err(|error| Fault::new(Code::SandboxFailed, format!("could not read the workspace: {error}")))?;
+    let mut kept = Collected::default();
+    if paths.len() > MOST_FILES {
+        kept.refused.push(format!("more than {MOST_FILES} files match; the first are kept"));
+    }
+    let mut left = MOST_BYTES;
+    for path in paths.iter().take(MOST_FILES).filter_map(|path| path.to_str()) {
+        match copy(workspace, collected, path, left) {
+            Ok(file) => {
+                left -= file.bytes;
+                kept.files.push(file);
+            }
+            Err(Copy::Guest(reason)) => kept.refused.push(format!("{path}: {reason}")),
+            Err(Copy::Machine(fault)) => return Err(fault),
+        }
+    }
+    Ok(kept)
+}
+
+/// Why a file was not copied.
+enum Copy {
+    /// What the guest made cannot be kept.
+    Guest(String),
+    /// The machine failed.
+    Machine(Fault),
+}
+
+fn copy(workspace: &Path, collected: &Path, path: &str, left: u64) -> Result<CollectedFile, Copy> {
+    let unreadable = |error: io::Error| Copy::Guest(error.to_string());
+    let mut from = open_beneath(workspace, path).map_err(unreadable)?;
+    if from.metadata().map_err(unreadable)?.len() > left {
+        return Err(Copy::Guest(format!("it exceeds the {MOST_BYTES} bytes that a run keeps")));
+    }
     let target = collected.join(path);
-    let parent = target.parent().unwrap_or(collected);
-    fs::create_dir_all(parent).map_err(|error| unwritable(parent, error))?;
-    let mut to = File::create_new(&target).map_err(|error| unwritable(&target, error))?;
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidFilename => Copy::Guest("its path is too long".to_owned()),
+        _ => Copy::Machine(unwritable(&target, error)),
+    };
+    fs::create_dir_all(target.parent().unwrap_or(collected)).map_err(failed)?;
+    let mut to = File::create_new(&target).map_err(failed)?;
     let (mut hasher, mut bytes, mut buffer) = (Sha256::new(), 0_u64, vec![0_u8; 1 << 16]);
+    let mut bounded = (&mut from).take(left);
     loop {
-        let count = from.read(&mut buffer).map_err(unreadable)?;
+        let count = bounded.read(&mut buffer).map_err(unreadable)?;
         if count == 0 {
             break;
         }
         bytes += count as u64;
-        if bytes > left {
-            return Err(Fault::new(
-                Code::SandboxFailed,
-                format!("{path} exceeds the {LIMIT} bytes a run keeps"),
-            ));
-        }
         hasher.update(&buffer[..count]);
-        to.write_all(&buffer[..count]).map_err(|error| unwritable(&target, error))?;
+        to.write_all(&buffer[..count]).map_err(failed)?;
     }
     let sha256 = hexadecimal(&hasher.finalize());
     Ok(CollectedFile { path: format!("collected/{path}"), bytes, sha256 })
@@ -143,8 +164,25 @@ mod tests {
         fs::write(workspace.join("out/deep/a.txt"), "hello").unwrap();
         std::os::unix::fs::symlink(base.path().join("secret"), workspace.join("out/link.txt")).unwrap();
         std::os::unix::fs::symlink(base.path(), workspace.join("out/dir")).unwrap();
-        let files = collect(&workspace, &collected, &["out/**".to_owned()]).unwrap();
-        assert_eq!(files.len(), 1);
+        let long = ["d".repeat(200).as_str(); 30].join("/");
+        fs::create_dir_all(workspace.join("out/big")).unwrap();
+        File::create(workspace.join("out/big/sparse")).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        deep_file(&workspace, &long);
+        let Collected { files, refused } = collect(&workspace, &collected, &["out".to_owned()]).unwrap();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert_eq!(refused.len(), 2, "{refused:?}");
         assert_eq!((files[0].path.as_str(), files[0].bytes), ("collected/out/deep/a.txt", 5));
+    }
+
+    /// A file whose path is longer than any call takes.
+    fn deep_file(workspace: &Path, path: &str) {
+        use rustix::fs::{Mode, OFlags, mkdirat, openat};
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = openat(rustix::fs::CWD, workspace.join("out"), flags, Mode::empty()).unwrap();
+        for part in path.split('/') {
+            mkdirat(&at, part, Mode::RWXU).unwrap();
+            at = openat(&at, part, flags, Mode::empty()).unwrap();
+        }
+        openat(&at, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
     }
 }

@@ -298,9 +298,23 @@ impl Fold {
         false
     }
 
+    /// What was not read cannot be called equal.
+    fn unread(&mut self, a: &Side<'_>, b: &Side<'_>) {
+        let count = |side: &Side<'_>| side.record.tree.as_ref().map_or(0, |tree| tree.unread);
+        if count(a) + count(b) > 0 {
+            let words = |side: &Side<'_>| format!("{} entries were not read", count(side));
+            let note = Some(
+                "files that are too large or may not be read are known by name and size only".to_owned(),
+            );
+            let difference = Difference { what: "tree, in part".to_owned(), a: words(a), b: words(b), note };
+            self.must_not(difference, Grade::Verdict);
+        }
+    }
+
     fn tree(&mut self, a: &Side<'_>, b: &Side<'_>) {
         let digest = |side: &Side<'_>| side.record.tree.as_ref().map(|tree| tree.digest.clone());
         let (left, right) = (digest(a), digest(b));
+        self.unread(a, b);
         if left == right {
             return self.same.extend(left.map(|_| "tree".to_owned()));
         }

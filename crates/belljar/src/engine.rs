@@ -120,8 +120,8 @@ pub struct Exit {
     pub signal: Option<i32>,
     /// Processes left after its tree was killed.
     pub survivors: u32,
-    /// How often the kernel killed for lack of memory; `None` where nothing counts it.
-    pub memory_kills: Option<u64>,
+    /// Why it was never started, where that is the guest's own doing.
+    pub not_started: Option<String>,
     /// How long it took.
     pub wall: Duration,
     /// What it used.

@@ -213,6 +213,8 @@ pub struct Usage {
     pub peak_processes: Option<u64>,
     /// Processes of its tree that were still there at its end, and were killed.
     pub killed_processes: Option<u64>,
+    /// How often the kernel killed in the sandbox for lack of memory.
+    pub memory_kills: Option<u64>,
     /// How long it was held back by its CPU limit.
     pub throttled_ms: Option<Millis>,
 }
@@ -226,6 +228,9 @@ pub struct TreeRecord {
     pub files: u64,
     /// How many bytes they hold.
     pub bytes: u64,
+    /// Entries that could not be read or were too large to read: they count by name, type and size only.
+    #[serde(default)]
+    pub unread: u64,
 }
 
 /// A file the task asked to keep.

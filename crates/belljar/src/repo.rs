@@ -36,7 +36,7 @@ pub use git::{GitEnvironment, GitLimits, GitLogs, PASSED_VARIABLES};
 pub use history::Cloned;
 pub use local::LocalRepository;
 pub use source::{Remote, Source, SourceKind, Transport};
-pub use tree::{EntryKind, TreeDigest, TreeEntry, TreeError, tree_digest, tree_entries};
+pub use tree::{EntryKind, TreeDigest, TreeEntry, TreeError, files_in_tree, tree_digest, tree_entries};
 
 use crate::interrupt::Interrupt;
 use git::Git;

@@ -23,7 +23,9 @@ pub const LOCK: &str = "run.lock";
 /// What the name of a directory begins with while it is being made.
 pub const STAGING: &str = ".new-";
 
-const FOLDERS: [&str; 4] = ["task", "logs", "workspace", "collected"];
+/// Nobody else gets at the files that a guest wrote: they belong to the caller, whatever they do when they are run.
+const FOLDERS: [(&str, u32); 4] =
+    [("task", 0o755), ("logs", 0o755), ("workspace", 0o700), ("collected", 0o700)];
 
 /// The directory of a run in progress; the lock on it is held as long as this value lives.
 #[derive(Debug)]
@@ -147,8 +149,8 @@ fn stage_directory(staging: &Path, record: &RunRecord) -> Result<File, Fault> {
     let lock = OpenOptions::new().write(true).create_new(true).mode(0o644).open(staging.join(LOCK));
     let lock = lock.map_err(failed)?;
     lock.lock().map_err(failed)?;
-    for folder in FOLDERS {
-        fs::DirBuilder::new().mode(0o755).create(staging.join(folder)).map_err(failed)?;
+    for (folder, mode) in FOLDERS {
+        fs::DirBuilder::new().mode(mode).create(staging.join(folder)).map_err(failed)?;
     }
     write_new(&staging.join(RECORD), &record.to_vec()?).map_err(failed)?;
     Ok(lock)

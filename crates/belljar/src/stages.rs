@@ -1,6 +1,8 @@
 //! The stages of a run, in order, on one page.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -86,7 +88,7 @@ impl Stages<'_> {
                 self.stage(phase.stage.into(), || self.phase(sandbox, phase))?;
             }
         }
-        sandbox.disconnect()?;
+        self.disconnect(sandbox)?;
         let ran = match self.plan().phase(PhaseStage::Run) {
             Some(phase) => self.stage(Stage::Run, || self.phase(sandbox, phase)),
             None => Ok(()),
@@ -95,6 +97,15 @@ impl Stages<'_> {
             Ok(()) | Err(Stop::Failed) => self.stage(Stage::Collect, || self.collect()).and(ran),
             Err(stop) => Err(stop),
         }
+    }
+
+    /// The boundary: from here on there is no network. A sandbox that keeps one is not used any further.
+    fn disconnect(&self, sandbox: &mut dyn Sandbox) -> Result<(), Stop> {
+        sandbox.disconnect().map_err(|fault| {
+            // The fault itself matters more than the failure to write it down.
+            let _ = self.record().failed(Some(Stage::Setup), &fault);
+            Stop::Fault(fault)
+        })
     }
 
     fn plan(&self) -> &Plan {
@@ -267,6 +278,13 @@ impl Stages<'_> {
             );
             append_marker(&self.dir, &stderr, &marker)?;
         }
+        if let Some(reason) = &exit.not_started {
+            append_marker(
+                &self.dir,
+                &stderr,
+                &format!("[belljar: the command could not be started: {reason}]\n"),
+            )?;
+        }
         let command = self.command_record(script, argv, started, &exit, [stdout, stderr]);
         self.advise(&command)?;
         self.event(EventKind::CommandFinished { stage, index, command: Box::new(command) })?;
@@ -348,7 +366,15 @@ impl Stages<'_> {
 
     fn advise(&self, command: &CommandRecord) -> Result<(), Stop> {
         if command.ending == Ending::Exited && command.exit_code == 0 {
-            return Ok(());
+            return match command.usage.memory_kills {
+                Some(kills @ 1..) => {
+                    let message = format!(
+                        "the kernel killed {kills} of its processes for lack of memory, and it ended with 0 all the same"
+                    );
+                    self.event(EventKind::Warning { code: "memory-kills".to_owned(), message })
+                }
+                Some(0) | None => Ok(()),
+            };
         }
         match advice([&command.stdout, &command.stderr]) {
             Some(words) => {
@@ -361,9 +387,16 @@ impl Stages<'_> {
     fn collect(&self) -> Result<(), Stop> {
         let repo = self.repo();
         let plan = self.plan();
+        // The guest may have shut its own folder; it belongs to us again.
+        std::fs::set_permissions(&repo, Permissions::from_mode(0o755))
+            .map_err(|error| crate::rundir::unwritable(&repo, error))?;
         if !plan.collect.is_empty() {
-            for file in collect(&repo, &self.dir.join("collected"), &plan.collect)? {
+            let kept = collect(&repo, &self.dir.join("collected"), &plan.collect)?;
+            for file in kept.files {
                 self.event(EventKind::Collected { file })?;
+            }
+            for message in kept.refused {
+                self.event(EventKind::Warning { code: "not-collected".to_owned(), message })?;
             }
         }
         let tree = hash(&repo)?;
@@ -394,7 +427,7 @@ fn hash(repo: &Path) -> Result<TreeRecord, Stop> {
     let tree = tree_digest(repo).map_err(|error| {
         Fault::new(Code::SandboxFailed, format!("the written tree could not be hashed: {error}"))
     })?;
-    Ok(TreeRecord { digest: tree.digest, files: tree.files, bytes: tree.bytes })
+    Ok(TreeRecord { digest: tree.digest, files: tree.files, bytes: tree.bytes, unread: tree.unread })
 }
 
 impl From<PhaseStage> for Stage {

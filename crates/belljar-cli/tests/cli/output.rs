@@ -100,7 +100,7 @@ fn a_failure_that_is_expected() {
     exit 0
     --- stdout
     ✓ failed as expected in [TIME]
-      the tests failed as expected (exit 3)
+      the command failed as expected (exit 3)
       show    belljar runs show [SHORT] --out elsewhere
       record  elsewhere/runs/[RUN]/run.json
     --- stderr

@@ -213,12 +213,16 @@ fn exit(end: &ExecEnd) -> Exit {
         exit_code,
         signal,
         survivors: end.survivors,
-        memory_kills: end.oom_kills,
+        not_started: match &end.ended {
+            Ended::NotStarted(failure) => Some(failure.to_string()),
+            Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut | Ended::Interrupted => None,
+        },
         wall: Duration::from_micros(end.wall_us),
         usage: Usage {
             user_ms: Some(Millis::from_micros(end.user_us)),
             system_ms: Some(Millis::from_micros(end.system_us)),
             peak_memory_bytes: end.peak_memory,
+            memory_kills: end.oom_kills,
             killed_processes: Some(u64::from(end.killed)),
             ..Usage::default()
         },
@@ -228,14 +232,17 @@ fn exit(end: &ExecEnd) -> Exit {
 /// The exit code of a program that was killed for memory is its own business; that it was, is the kernel's word.
 fn ending(end: &ExecEnd) -> (Ending, i32, Option<i32>) {
     let starved = end.oom_kills.is_some_and(|kills| kills > 0);
-    match end.ended {
+    match &end.ended {
+        // As a shell would tell it: 127 for what is not there, 126 for what may not be used.
+        Ended::NotStarted(failure) if failure.errno == NOT_FOUND => (Ending::Exited, 127, None),
+        Ended::NotStarted(_) => (Ending::Exited, 126, None),
         Ended::TimedOut => (Ending::TimedOut, 124, None),
         Ended::Interrupted => (Ending::Interrupted, 130, None),
         Ended::Exited(0) => (Ending::Exited, 0, None),
-        Ended::Exited(code) if starved => (Ending::OutOfMemory, code, None),
-        Ended::Exited(code) => (Ending::Exited, code, None),
-        Ended::Signalled(signal) if starved => (Ending::OutOfMemory, 128 + signal, Some(signal)),
-        Ended::Signalled(signal) => (Ending::Signalled, 128 + signal, Some(signal)),
+        Ended::Exited(code) if starved => (Ending::OutOfMemory, *code, None),
+        Ended::Exited(code) => (Ending::Exited, *code, None),
+        Ended::Signalled(signal) if starved => (Ending::OutOfMemory, 128 + signal, Some(*signal)),
+        Ended::Signalled(signal) => (Ending::Signalled, 128 + signal, Some(*signal)),
     }
 }
 
@@ -254,5 +261,7 @@ fn fault(error: CellError) -> Fault {
     Fault::new(code, format!("the sandbox: {error}")).hint(code.remedy()).caused_by(error)
 }
 
-/// ENOSPC, as it crosses the keeper's socket.
+/// ENOENT, as it crosses the keeper's socket.
+const NOT_FOUND: i32 = 2;
+/// ENOSPC likewise.
 const DISK_FULL: i32 = 28;

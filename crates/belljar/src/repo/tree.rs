@@ -14,7 +14,9 @@ use super::digest::hex;
 use super::walk::{Descend, Entry, Visitor, walk};
 
 /// Bytes read for one digest. A guest can make a file of a petabyte that takes no room on the disk.
-const BYTE_BUDGET: u64 = 16 << 30;
+const BYTE_BUDGET: u64 = 4 << 30;
+/// Bytes read of one file, so that one alone does not use up the budget of all.
+const FILE_BUDGET: u64 = 1 << 30;
 
 /// The content of a folder, without its `.git`, as one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +98,40 @@ pub fn tree_entries(root: &Path) -> Result<Vec<TreeEntry>, TreeError> {
     let mut entries = Vec::new();
     read(root, &mut |entry| entries.push(entry))?;
     Ok(entries)
+}
+
+/// The paths of regular files that `wanted` picks, at most `most` of them; no content is read.
+pub fn files_in_tree(
+    root: &Path,
+    most: usize,
+    wanted: &mut dyn FnMut(&Path) -> bool,
+) -> Result<Vec<PathBuf>, TreeError> {
+    let mut finder = Finder { most, wanted, found: Vec::new() };
+    walk(root, &mut finder).map_err(|source| TreeError { path: root.to_path_buf(), source })?;
+    Ok(finder.found)
+}
+
+struct Finder<'a> {
+    most: usize,
+    wanted: &'a mut dyn FnMut(&Path) -> bool,
+    found: Vec<PathBuf>,
+}
+
+impl Visitor for Finder<'_> {
+    fn visit(&mut self, entry: &Entry<'_>) -> io::Result<Descend> {
+        if entry.path == b".git" {
+            return Ok(Descend::Past);
+        }
+        let path = path_of(entry);
+        if entry.kind == FileType::RegularFile && self.found.len() < self.most && (self.wanted)(&path) {
+            self.found.push(path);
+        }
+        Ok(Descend::Into)
+    }
+
+    fn closed(&mut self, _entry: &Entry<'_>, _error: io::Error) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 // Lengths before values: no two different listings have the same bytes.
@@ -186,7 +222,7 @@ impl Reader<'_> {
             return UNREADABLE;
         }
         let size = metadata.len();
-        if size > self.left {
+        if size > self.left.min(FILE_BUDGET) {
             return (EntryKind::TooLarge, size, None);
         }
         let kind = if entry.mode.contains(Mode::XUSR) { EntryKind::Executable } else { EntryKind::File };

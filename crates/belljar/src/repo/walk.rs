@@ -10,6 +10,8 @@ use rustix::io::Errno;
 
 /// Deeper than this nobody works, and each level holds a file descriptor.
 const DEPTH_LIMIT: usize = 256;
+/// More names than this in the folders that are open at once are not held in memory.
+const NAME_LIMIT: usize = 400_000;
 
 /// One thing found on the way.
 #[derive(Debug)]
@@ -51,55 +53,80 @@ pub(super) trait Visitor {
 /// Walks everything below `root`; `root` itself is not visited.
 pub(super) fn walk(root: &Path, visitor: &mut impl Visitor) -> io::Result<()> {
     let folder = openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    walk_folder(&folder, &mut Vec::new(), 0, visitor)
+    Walk { visitor, held: 0 }.folder(&folder, &mut Vec::new(), 0)
 }
 
-fn walk_folder(
-    folder: &OwnedFd,
-    path: &mut Vec<u8>,
-    depth: usize,
-    visitor: &mut impl Visitor,
-) -> io::Result<()> {
-    for name in sorted_names(folder)? {
-        // What is gone by now was not there.
-        let stat = match statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => continue,
-            other => other?,
-        };
-        let length = path.len();
-        if length > 0 {
-            path.push(b'/');
+/// A walk under way.
+struct Walk<'a, V> {
+    visitor: &'a mut V,
+    /// Names held in memory for the folders that are open.
+    held: usize,
+}
+
+impl<V: Visitor> Walk<'_, V> {
+    fn folder(&mut self, folder: &OwnedFd, path: &mut Vec<u8>, depth: usize) -> io::Result<()> {
+        let names = sorted_names(folder, NAME_LIMIT - self.held)?;
+        let count = names.len();
+        self.held += count;
+        for name in names {
+            let length = path.len();
+            if length > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.as_bytes());
+            self.entry(folder, &name, path, depth)?;
+            path.truncate(length);
         }
-        path.extend_from_slice(name.as_bytes());
-        let (kind, mode) =
-            (FileType::from_raw_mode(stat.st_mode), Mode::from_raw_mode(stat.st_mode & 0o7777));
-        visit(&Entry { folder: folder.as_fd(), name: &name, path, kind, mode }, depth, visitor)?;
-        path.truncate(length);
+        self.held -= count;
+        Ok(())
     }
-    Ok(())
+
+    fn entry(&mut self, folder: &OwnedFd, name: &CString, path: &[u8], depth: usize) -> io::Result<()> {
+        let entry = |kind, mode| Entry { folder: folder.as_fd(), name, path, kind, mode };
+        match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            // What is gone by now was not there.
+            Err(Errno::NOENT) => Ok(()),
+            // A folder that may be listed and not entered.
+            Err(error) => self.visitor.closed(&entry(FileType::Unknown, Mode::empty()), error.into()),
+            Ok(stat) => {
+                let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                self.visit(&entry(FileType::from_raw_mode(stat.st_mode), mode), depth)
+            }
+        }
+    }
+
+    fn visit(&mut self, entry: &Entry<'_>, depth: usize) -> io::Result<()> {
+        if self.visitor.visit(entry)? == Descend::Past || entry.kind != FileType::Directory {
+            return Ok(());
+        }
+        if depth >= DEPTH_LIMIT {
+            return self.visitor.closed(entry, io::Error::other("too many folders inside each other"));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(entry.folder, entry.name, flags, Mode::empty()).map_err(io::Error::from);
+        let inside = opened.and_then(|folder| self.folder(&folder, &mut entry.path.to_vec(), depth + 1));
+        match inside {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::FileTooLarge) =>
+            {
+                self.visitor.closed(entry, error)?;
+            }
+            other => other?,
+        }
+        self.visitor.leave(entry)
+    }
 }
 
-fn visit(entry: &Entry<'_>, depth: usize, visitor: &mut impl Visitor) -> io::Result<()> {
-    if visitor.visit(entry)? == Descend::Past || entry.kind != FileType::Directory {
-        return Ok(());
-    }
-    if depth >= DEPTH_LIMIT {
-        return visitor.closed(entry, io::Error::other("too many folders inside each other"));
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(entry.folder, entry.name, flags, Mode::empty()) {
-        Ok(folder) => walk_folder(&folder, &mut entry.path.to_vec(), depth + 1, visitor)?,
-        Err(error) => visitor.closed(entry, error.into())?,
-    }
-    visitor.leave(entry)
-}
-
-fn sorted_names(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+/// The names in a folder in the order of their bytes; more than `most` of them are too many.
+fn sorted_names(folder: &OwnedFd, most: usize) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_owned();
         if name.as_bytes() != b"." && name.as_bytes() != b".." {
             names.push(name);
+        }
+        if names.len() > most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too many names in one folder"));
         }
     }
     names.sort();

@@ -120,5 +120,5 @@ fn write_tree(run_dir: &Path, files: &[(&str, &str)]) -> TreeRecord {
         std::fs::write(repo.join(name), content).unwrap();
     }
     let digest = format!("sha256:{}", files.iter().map(|(n, c)| format!("{n}={c}")).collect::<String>());
-    TreeRecord { digest, files: files.len() as u64, bytes: 0 }
+    TreeRecord { digest, files: files.len() as u64, bytes: 0, unread: 0 }
 }

@@ -91,7 +91,7 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
             }]
         }),
         (text, any::<u64>(), any::<u64>()).prop_map(|(digest, files, bytes)| EventKind::TreeHashed {
-            tree: TreeRecord { digest, files, bytes }
+            tree: TreeRecord { digest, files, bytes, unread: 0 }
         }),
         text.prop_map(|message| EventKind::Notice { message }),
         (text, text).prop_map(|(code, message)| EventKind::Warning { code, message }),
