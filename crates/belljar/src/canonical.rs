@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Number, Value};
-use sha2::{Digest, Sha256};
+
+use crate::digest::sha256;
 
 /// Why a value has no canonical form.
 #[derive(Debug, thiserror::Error)]
@@ -37,20 +38,7 @@ pub fn to_string(value: &impl Serialize) -> Result<String, CanonicalError> {
 
 /// `sha256:` and the hash of the canonical JSON of a value.
 pub fn digest(value: &impl Serialize) -> Result<String, CanonicalError> {
-    to_string(value).map(|text| format!("sha256:{}", sha256_hex(text.as_bytes())))
-}
-
-/// The SHA-256 of some bytes in hexadecimal.
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-/// Bytes as lowercase hexadecimal digits.
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    to_string(value).map(|text| format!("sha256:{}", sha256(text.as_bytes())))
 }
 
 fn write_value(text: &mut String, value: &Value) -> Result<(), CanonicalError> {

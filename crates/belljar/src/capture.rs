@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
+use crate::digest::hexadecimal;
 use crate::fault::Fault;
-use crate::record::hex;
 use crate::rundir::unwritable;
 use crate::stage::{Stage, Stream};
 use crate::stream::{Dropped, Preview, StreamRecord};
@@ -163,7 +163,7 @@ impl Log {
             kept_bytes: self.kept,
             dropped_bytes: self.bytes - self.kept,
             dropped_because: self.dropped_because.filter(|_| self.bytes > self.kept),
-            sha256: hex(&self.hasher.finalize()),
+            sha256: hexadecimal(&self.hasher.finalize()),
             normalised: None,
             preview: preview(&self.head, Vec::from(self.tail), self.kept),
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::canonical::hexadecimal;
+use crate::digest::hexadecimal;
 use crate::fault::{Code, Fault};
 use crate::foreign::open_beneath;
 use crate::record::CollectedFile;

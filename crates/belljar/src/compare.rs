@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::capture::{escape, plain};
+use crate::digest::hexadecimal;
 use crate::fault::{Code, Fault};
 use crate::normalise::{Lines, Uses};
-use crate::record::{CommandRecord, RunRecord, hex};
+use crate::record::{CommandRecord, RunRecord};
 use crate::runs::{RunState, load};
 use crate::stage::{Actor, Stage, Stream};
 use crate::stream::StreamRecord;
@@ -465,7 +466,7 @@ fn digest_on_disk(run_dir: &Path, stream: &StreamRecord) -> io::Result<String> {
             }
         }
     }
-    Ok(hex(&hasher.finalize()))
+    Ok(hexadecimal(&hasher.finalize()))
 }
 
 impl fmt::Display for Comparison {

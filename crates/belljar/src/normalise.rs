@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::digest::hexadecimal;
 use crate::fault::{Code, Fault};
-use crate::record::hex;
 use crate::stream::{NormalisedStream, StreamRecord};
 
 /// The version of the list; any change to a normaliser raises it.
@@ -213,5 +213,5 @@ fn digest(run_dir: &Path, stream: &StreamRecord) -> io::Result<NormalisedStream>
             hasher.update(lines.normalised(&buffer, &mut uses).as_ref());
         }
     }
-    Ok(NormalisedStream { version: VERSION, sha256: hex(&hasher.finalize()), uses })
+    Ok(NormalisedStream { version: VERSION, sha256: hexadecimal(&hasher.finalize()), uses })
 }

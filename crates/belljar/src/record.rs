@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
+use crate::canonical;
 use crate::event::{Event, EventKind};
 use crate::fault::{Code, Fault};
 use crate::moment::{Millis, Moment};
@@ -401,8 +401,8 @@ impl RunRecord {
         self.verdict = Some(verdict);
         self.finished = Some(event.at);
         self.duration_ms = Some(event.elapsed_ms);
-        self.run_digest = Some(canonical_digest(&self.asked()));
-        self.result_digest = Some(canonical_digest(&self.compared()));
+        self.run_digest = canonical::digest(&self.asked()).ok();
+        self.result_digest = canonical::digest(&self.compared()).ok();
     }
 
     /// The record of one stage, if it began.
@@ -525,19 +525,4 @@ pub(crate) fn titled_schema<T: JsonSchema>(title: Cow<'static, str>) -> Value {
     let mut schema = schemars::schema_for!(T);
     schema.insert("title".to_owned(), Value::String(title.into_owned()));
     schema.to_value()
-}
-
-/// SHA-256 over JSON in one form: keys sorted, no spaces. The same value always has the same digest.
-pub fn canonical_digest(value: &Value) -> String {
-    // serde_json keeps keys in a sorted map unless `preserve_order` is on, which nobody here turns on.
-    format!("sha256:{}", hex(&Sha256::digest(value.to_string().as_bytes())))
-}
-
-/// Bytes in lowercase hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -6,7 +6,6 @@
 
 mod checkout;
 mod commit;
-mod digest;
 mod directory;
 mod error;
 mod git;

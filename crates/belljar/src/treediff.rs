@@ -13,6 +13,8 @@ use crate::foreign::open_plain;
 
 /// How many files are named.
 const NAMED: usize = 5;
+/// How many bytes of a file are compared: a sparse one can be larger than anybody can read.
+const READ: u64 = 1 << 30;
 
 /// The first differing files of two trees, in the order of a walk by name.
 pub fn first_differences(a: &Path, b: &Path) -> Vec<Difference> {
@@ -101,8 +103,8 @@ fn contents(a: &Path, b: &Path) -> Pair {
 }
 
 fn first_differing_byte(a: &Path, b: &Path) -> io::Result<Option<u64>> {
-    let mut left = io::BufReader::new(open_plain(a)?).bytes();
-    let mut right = io::BufReader::new(open_plain(b)?).bytes();
+    let mut left = io::BufReader::new(open_plain(a)?.take(READ)).bytes();
+    let mut right = io::BufReader::new(open_plain(b)?.take(READ)).bytes();
     let mut at = 0;
     loop {
         match (left.next().transpose()?, right.next().transpose()?) {

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use belljar_cell::cell::CERTIFICATES;
 
-use crate::canonical::hexadecimal;
+use crate::digest::hexadecimal;
 use crate::fault::{Code, Fault};
 use crate::plan::{
     AfterProfile, PLAN_FORMAT, PhaseStage, Plan, PlannedCommand, PlannedImage, PlannedPatch, PlannedPhase,

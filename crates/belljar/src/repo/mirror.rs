@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use super::Repositories;
 use super::commit::look_up;
-use super::digest;
 use super::error::RepoError;
 use super::git::{Answer, Call, Input, Reach};
 use super::local::LocalRepository;
@@ -19,6 +18,7 @@ use super::scratch::Scratch;
 use super::skeleton::{self, ObjectFormat, Shape};
 use super::source::{Remote, Source, Transport};
 use super::store::{Facts, Held, Store};
+use crate::digest;
 
 const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"];
 /// Answers of a server that does not give out this commit by its id; another way may work.

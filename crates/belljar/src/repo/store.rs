@@ -12,8 +12,8 @@ use std::time::SystemTime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::digest;
 use super::error::RepoError;
+use crate::digest;
 
 /// Packs kept for one repository: this many, and beyond the newest no more than this many bytes.
 const PACKS_KEPT: usize = 8;

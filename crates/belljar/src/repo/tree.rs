@@ -10,8 +10,8 @@ use rustix::fs::{FileType, Mode, OFlags, openat, readlinkat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::digest::hex;
 use super::walk::{Descend, Entry, Visitor, walk};
+use crate::digest::hexadecimal;
 
 /// Bytes read for one digest. A guest can make a file of a petabyte that takes no room on the disk.
 const BYTE_BUDGET: u64 = 4 << 30;
@@ -89,7 +89,7 @@ pub fn tree_digest(root: &Path) -> Result<TreeDigest, TreeError> {
         total.bytes += entry.bytes;
         total.unread += u64::from(matches!(entry.kind, EntryKind::Unreadable | EntryKind::TooLarge));
     })?;
-    total.digest = format!("sha256:{}", hex(&hasher.finalize()));
+    total.digest = format!("sha256:{}", hexadecimal(&hasher.finalize()));
     Ok(total)
 }
 
@@ -204,7 +204,7 @@ fn path_of(entry: &Entry<'_>) -> PathBuf {
 
 fn link(entry: &Entry<'_>) -> Content {
     match readlinkat(entry.folder, entry.name, Vec::new()) {
-        Ok(target) => (EntryKind::Symlink, 0, Some(super::digest::sha256(target.as_bytes()))),
+        Ok(target) => (EntryKind::Symlink, 0, Some(crate::digest::sha256(target.as_bytes()))),
         Err(_) => UNREADABLE,
     }
 }
@@ -248,6 +248,6 @@ impl Reader<'_> {
             }
         }
         self.left -= bytes;
-        Ok((bytes, hex(&hasher.finalize())))
+        Ok((bytes, hexadecimal(&hasher.finalize())))
     }
 }

@@ -48,8 +48,8 @@ fn a_record_of_the_first_format_stays_readable() {
     let bytes = include_bytes!("../fixtures/run-record-v1.json");
     let record = RunRecord::from_slice(bytes).unwrap();
     assert_eq!((record.format, record.task_id.as_str()), (1, "toy"));
-    assert_eq!(record.run_digest, Some(belljar::record::canonical_digest(&record.asked())));
-    assert_eq!(record.result_digest, Some(belljar::record::canonical_digest(&record.compared())));
+    assert_eq!(record.run_digest, belljar::canonical::digest(&record.asked()).ok());
+    assert_eq!(record.result_digest, belljar::canonical::digest(&record.compared()).ok());
     jsonschema::validate(&RunRecord::schema(), &serde_json::from_slice(bytes).unwrap()).unwrap();
 }
 
