@@ -307,7 +307,10 @@ fn any_process_between_client_and_guest() {
         let outcome = record.verdict.expect("the client lives and ends its record").outcome;
         let told = (outcome.name(), code);
         let allowed = [("sandbox_error", Some(4)), ("passed", Some(0))];
-        assert!(allowed[..if depth == 1 { 2 } else { 1 }].contains(&told), "process {depth} was killed: {told:?}");
+        assert!(
+            allowed[..if depth == 1 { 2 } else { 1 }].contains(&told),
+            "process {depth} was killed: {told:?}"
+        );
     }
 }
 
