@@ -108,7 +108,7 @@ fn set_up(
     if let Some(groups) = groups {
         groups.enter().map_err(Reply::Failed)?;
     }
-    let made = make_init(spec, ids, &init)?;
+    let made = make_init(spec, ids, keeper, &init)?;
     drop(init);
     let (link, mut descriptors) = build(spec, ids, &made)?;
     enter(&made, ids, spec).map_err(Reply::Failed)?;
@@ -149,12 +149,14 @@ impl OomScore {
     }
 }
 
-fn make_init(spec: &CellSpec, ids: Ids, init: &Channel) -> Result<Made, Reply> {
+fn make_init(spec: &CellSpec, ids: Ids, keeper: &Channel, init: &Channel) -> Result<Made, Reply> {
     let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned()).map_err(Reply::Failed)?;
     let cloned = kernel::clone(kernel::NAMESPACES | libc::CLONE_PARENT as u64);
     match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
         Cloned::Child => {
             drop(ours);
+            // Held here as well, the doorman's death would not end the channel and the keeper would wait for ever.
+            kernel::close_for_good(keeper.as_fd());
             init::live(spec, ids, &theirs, init)
         }
         Cloned::Parent(pid, pidfd) => {

@@ -264,6 +264,14 @@ pub(crate) fn exit_now(code: c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Closes a descriptor that this process got as a copy and whose owner never runs in it: it must not return to the
+/// parent's code.
+pub(crate) fn close_for_good(copy: BorrowedFd<'_>) {
+    // SAFETY: the descriptor is open; its owner is in a frame of the parent that this process never returns to, so
+    // nothing uses or closes the number again.
+    unsafe { libc::close(copy.as_raw_fd()) };
+}
+
 /// Sets the supplementary groups of this thread to none.
 pub(crate) fn clear_groups() -> io::Result<()> {
     // SAFETY: a count of zero reads no memory.

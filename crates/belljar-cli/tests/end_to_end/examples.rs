@@ -5,30 +5,37 @@ use std::fs;
 use crate::ground::{Ground, entries, project};
 use crate::report::Report;
 
-fn example(ground: &Ground, name: &str) -> Report {
-    ground.run(&project().join("tasks/examples").join(name))
+/// The ground comes along, because the run directory goes with it.
+fn example(name: &str) -> (Ground, Report) {
+    let ground = Ground::new();
+    let report = ground.run(&project().join("tasks/examples").join(name));
+    (ground, report)
 }
 
 #[test]
 fn passing() {
-    example(&Ground::new(), "passing").expect("passed", 0);
+    let (_ground, report) = example("passing");
+    report.expect("passed", 0);
 }
 
 #[test]
 fn times_out() {
-    let report = example(&Ground::new(), "times_out").expect("timeout", 124);
+    let (_ground, report) = example("times_out");
+    let report = report.expect("timeout", 124);
     assert!(report.text("run_stdout.txt").starts_with("step 1\n"), "{report}");
 }
 
 #[test]
 fn needs_more_memory() {
-    let report = example(&Ground::new(), "needs_more_memory").expect("out_of_memory", 1);
+    let (_ground, report) = example("needs_more_memory");
+    let report = report.expect("out_of_memory", 1);
     assert!(report.text("run_stdout.txt").starts_with("held 8 MiB\n"), "{report}");
 }
 
 #[test]
 fn leaves_processes_behind() {
-    let report = example(&Ground::new(), "leaves_processes_behind").expect("passed", 0);
+    let (_ground, report) = example("leaves_processes_behind");
+    let report = report.expect("passed", 0);
     let command = report.command();
     assert_eq!(
         (&command["survivors"], &command["usage"]["killed_processes"]),

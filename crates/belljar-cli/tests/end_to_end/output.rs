@@ -33,7 +33,7 @@ fn a_hundred_megabytes_are_kept_byte_for_byte() {
         "{report}"
     );
     assert_eq!(report.log("run_stderr.txt"), b"bad \xff\xfe end\n", "{report}");
-    assert_eq!(stderr["bytes"], json!(12), "{report}");
+    assert_eq!(stderr["bytes"], json!(11), "{report}");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// How long the kernel and a keeper may take to clear up before it counts as left behind. Not a measure of speed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,8 +32,17 @@ impl Process {
 
     /// Kills it, if it still lives.
     pub(crate) fn kill(&self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.pid).filter(|_| self.lives()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        self.signal(Signal::KILL);
+    }
+
+    /// Stops it, if it still lives.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.lives()) {
+            let _ = kill_process(pid, signal);
         }
     }
 
