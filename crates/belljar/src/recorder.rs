@@ -6,7 +6,7 @@ use crate::classify::{Facts, FaultFact, classify};
 use crate::event::{Event, EventKind};
 use crate::evidence::TestEvidence;
 use crate::expectation::search;
-use crate::fault::Fault;
+use crate::fault::{Code, Fault};
 use crate::journal::Journal;
 use crate::moment::{Millis, Moment};
 use crate::normalise;
@@ -87,8 +87,15 @@ impl Recorder {
     /// then the journal has what it lacks, and [`crate::runs::load`] puts both together.
     pub fn event(&mut self, kind: EventKind) -> Result<(), Fault> {
         let kind = self.completed(kind)?;
-        let event = Event { seq: self.next, at: Moment::now(), elapsed_ms: self.elapsed(), kind };
-        self.journal.append(&event)?;
+        let mut event = Event { seq: self.next, at: Moment::now(), elapsed_ms: self.elapsed(), kind };
+        if let Err(fault) = self.journal.append(&event) {
+            self.make_room(fault)?;
+            // A full disk is part of what is judged.
+            if let EventKind::RunFinished { verdict } = &mut event.kind {
+                *verdict = self.judge();
+            }
+            self.journal.append(&event)?;
+        }
         self.next += 1;
         self.record.apply(&event);
         (self.observer)(&event);
@@ -126,6 +133,7 @@ impl Recorder {
         }
         self.save(Durability::Power)?;
         self.dir.sync_name()?;
+        self.dir.release_reserve();
         Ok(self.record)
     }
 
@@ -177,7 +185,22 @@ impl Recorder {
 
     fn save(&mut self, durability: Durability) -> Result<(), Fault> {
         self.saved = Instant::now();
-        self.dir.replace(RECORD, &self.record.to_vec()?, durability)
+        if let Err(fault) = self.dir.replace(RECORD, &self.record.to_vec()?, durability) {
+            self.make_room(fault)?;
+            // The record itself now says that the disk was full.
+            self.dir.replace(RECORD, &self.record.to_vec()?, durability)?;
+        }
+        Ok(())
+    }
+
+    /// Meets a full disk with the room that was kept for the end: what follows can be written, and tells of it.
+    fn make_room(&mut self, fault: Fault) -> Result<(), Fault> {
+        if fault.code != Code::DiskFull || !self.dir.release_reserve() {
+            return Err(fault);
+        }
+        self.fault.get_or_insert(FaultFact { stage: None, code: fault.code });
+        self.record.error.get_or_insert_with(|| ErrorRecord::from(&fault));
+        Ok(())
     }
 }
 

@@ -20,6 +20,9 @@ pub const JOURNAL: &str = "events.jsonl";
 pub const PLAN: &str = "plan.json";
 /// The file that the running process holds locked.
 pub const LOCK: &str = "run.lock";
+/// A file that only takes room: given up when the disk is full, so that the record can still say so.
+const RESERVE: &str = ".reserve";
+const RESERVE_BYTES: u64 = 128 * 1024;
 /// What the name of a directory begins with while it is being made.
 pub const STAGING: &str = ".new-";
 
@@ -90,6 +93,11 @@ impl RunDir {
         self.started
     }
 
+    /// Gives up the room that was kept for the end; says whether there was any left to give.
+    pub fn release_reserve(&self) -> bool {
+        fs::remove_file(self.path.join(RESERVE)).is_ok()
+    }
+
     /// The folder that becomes the sandbox's workspace.
     pub fn workspace(&self) -> PathBuf {
         self.path.join("workspace")
@@ -153,7 +161,17 @@ fn stage_directory(staging: &Path, record: &RunRecord) -> Result<File, Fault> {
         fs::DirBuilder::new().mode(mode).create(staging.join(folder)).map_err(failed)?;
     }
     write_new(&staging.join(RECORD), &record.to_vec()?).map_err(failed)?;
+    take_room(&staging.join(RESERVE)).map_err(failed)?;
     Ok(lock)
+}
+
+fn take_room(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE_BYTES) {
+        // A file system that cannot promise room keeps none.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Fault> {

@@ -32,7 +32,7 @@ fn a_run_directory_is_made_whole() {
     let mut names: Vec<_> =
         fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    assert_eq!(names, ["collected", "logs", "run.json", "run.lock", "task", "workspace"]);
+    assert_eq!(names, [".reserve", "collected", "logs", "run.json", "run.lock", "task", "workspace"]);
     let loaded = runs::load(dir.path()).unwrap();
     assert_eq!((loaded.state, loaded.record.status), (RunState::Running, Status::Running));
     drop(dir);
