@@ -82,7 +82,7 @@ impl House {
 }
 
 /// What varies from run to run, and what stands for it.
-pub(crate) const VARYING: [(&str, &str); 8] = [
+pub(crate) const VARYING: [(&str, &str); 9] = [
     (r"\d{8}T\d{6}Z__[0-9A-Z]{26}", "[RUN]"),
     (r"[0-9A-Z]{26}", "[ID]"),
     (r"show [0-9A-Z]{7}\b", "show [SHORT]"),
@@ -90,6 +90,8 @@ pub(crate) const VARYING: [(&str, &str); 8] = [
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "[WHEN]"),
     (r" +[0-9.]+ (ms|s)\b", " [TIME]"),
     (r"sha256:[0-9a-f]{64}|\b[0-9a-f]{40}\b", "[DIGEST]"),
+    // As wide as the longest time below it.
+    (r"started +took", "started  took"),
     (r"(?m)[ \t]+$", ""),
 ];
 

@@ -44,7 +44,7 @@ fn a_list_with_every_kind_of_run() {
     assert_told!(format!("{head}took\n{}", rows.join("\n")), @"
     exit 0
     --- stdout
-      run      task    outcome           exit  started                   took
+      run      task    outcome           exit  started  took
     ✗ [SHORT]          damaged record
     ✗ [SHORT]  fails   failed               5  [WHEN] [TIME]
     ! [SHORT]  killed  cut short at run        [WHEN] [TIME]
