@@ -228,8 +228,8 @@ pub enum Request {
     Exec(Box<ExecSpec>),
     /// End the running command.
     Interrupt,
-    /// Check that the link is gone.
-    Disconnected,
+    /// Name the network interfaces the guest has.
+    Interfaces,
     /// Take the cell down.
     Destroy,
 }

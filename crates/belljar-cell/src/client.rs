@@ -1,7 +1,7 @@
 //! The client's side of a cell: starts the keeper and talks to it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Cell {
 
     /// The network interfaces the guest has now.
     pub fn interfaces(&mut self) -> Result<Vec<String>, CellError> {
-        self.send(&Request::Disconnected, &[])?;
+        self.send(&Request::Interfaces, &[])?;
         match self.receive()?.0 {
             Answer::Interfaces(names) => Ok(names),
             other => Err(unexpected(other)),
@@ -162,11 +162,5 @@ fn unexpected(answer: Answer) -> CellError {
         Answer::Created(_) | Answer::Ended(_) | Answer::Interfaces(_) | Answer::Destroyed(_) => {
             CellError::Unexpected
         }
-    }
-}
-
-impl AsFd for Interrupter {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }

@@ -55,6 +55,9 @@ pub enum NoParents {
     /// Something is mounted but not ours to write.
     #[error("this user may not create control groups in {}", .0.display())]
     NotDelegated(PathBuf),
+    /// The group we are in has been given no controllers to hand on.
+    #[error("the control group {} has no memory, pids and cpu controllers to hand on", .0.display())]
+    NoControllers(PathBuf),
 }
 
 /// One line of the mount table that matters here.
@@ -113,12 +116,22 @@ fn find_v1(trees: &[Tree], own: &str, uid: u32) -> Result<Parents, NoParents> {
 }
 
 fn find_v2(tree: &Tree, own: &str, uid: u32) -> Result<Parents, NoParents> {
-    let place = own_path(own, "").unwrap_or_else(|| PathBuf::from("/"));
-    let candidates = [delegated(tree, uid), inside(tree, &place)];
+    let mut place = own_path(own, "").unwrap_or_else(|| PathBuf::from("/"));
+    // An earlier run moved this process aside; its siblings belong beside it, not below it.
+    if place.ends_with(ASIDE) {
+        place.pop();
+    }
+    let candidates = [inside(tree, &place), delegated(tree, uid)];
     let found = candidates.iter().find(|folder| may_create_in(folder));
     let folder = found.ok_or_else(|| not_delegated(tree, uid))?.clone();
+    if !has_controllers(&folder) {
+        return Err(NoParents::NoControllers(folder));
+    }
     Ok(Parents { version: Version::V2, folders: vec![("unified".to_owned(), folder)] })
 }
+
+/// Where processes go that stand in the way of handing controllers on.
+const ASIDE: &str = "belljar-supervisor";
 
 fn not_delegated(tree: &Tree, uid: u32) -> NoParents {
     NoParents::NotDelegated(delegated(tree, uid))
@@ -257,6 +270,21 @@ impl Groups {
         Ok(())
     }
 
+    /// The swap that the cell may use: what its own limit leaves, or, where nothing counts it, what the machine has.
+    pub fn swap(&self) -> Option<u64> {
+        let read = |file: &str| -> Option<u64> {
+            fs::read_to_string(self.folder("memory").join(file)).ok()?.trim().parse().ok()
+        };
+        let limited = match self.version {
+            Version::V1 => {
+                let both = read("memory.memsw.limit_in_bytes");
+                both.and_then(|both| Some(both.saturating_sub(read("memory.limit_in_bytes")?)))
+            }
+            Version::V2 => read("memory.swap.max"),
+        };
+        limited.or_else(machine_swap)
+    }
+
     /// How often the kernel killed in here for lack of memory.
     pub fn oom_kills(&self) -> Option<u64> {
         let file = match self.version {
@@ -370,6 +398,12 @@ impl Groups {
     }
 }
 
+fn machine_swap() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("SwapTotal:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
 fn members(folder: &Path) -> Vec<i32> {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
@@ -377,7 +411,7 @@ fn members(folder: &Path) -> Vec<i32> {
 
 /// The no-internal-processes rule of version 2: a group that hands out controllers may hold no process itself.
 fn move_aside(group: &Path) -> Result<(), Failure> {
-    let aside = group.join("belljar-supervisor");
+    let aside = group.join(ASIDE);
     match fs::create_dir(&aside) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         other => other.step(|| format!("create {}", aside.display()))?,
@@ -441,13 +475,33 @@ mod tests {
     }
 
     #[test]
-    fn version_two_prefers_the_folder_that_was_handed_over() {
+    fn version_two_takes_the_folder_that_was_handed_over() {
         let folder = tree("cpu memory pids");
         let handed = folder.path().join("belljar-77");
         fs::create_dir(&handed).unwrap();
-        fs::write(handed.join("cgroup.procs"), "").unwrap();
-        let parents = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), "0::/\n", 77).unwrap();
-        assert_eq!(parents.folders, vec![("unified".to_owned(), handed)]);
+        for (file, text) in [("cgroup.procs", ""), ("cgroup.controllers", "cpu memory pids")] {
+            fs::write(handed.join(file), text).unwrap();
+        }
+        // The process is somewhere it may not write, as an ordinary user's is.
+        let own = "0::/user.slice\n";
+        let parents = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), own, 77).unwrap();
+        assert_eq!(parents.folders, vec![("unified".to_owned(), handed.clone())]);
+        fs::write(handed.join("cgroup.controllers"), "pids").unwrap();
+        let refused = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), own, 77);
+        assert_eq!(refused, Err(NoParents::NoControllers(handed)));
+    }
+
+    #[test]
+    fn version_two_groups_are_made_beside_those_that_were_moved_aside() {
+        let folder = tree("cpu memory pids");
+        let scope = folder.path().join("scope");
+        fs::create_dir(&scope).unwrap();
+        for (file, text) in [("cgroup.procs", ""), ("cgroup.controllers", "cpu memory pids")] {
+            fs::write(scope.join(file), text).unwrap();
+        }
+        let own = "0::/scope/belljar-supervisor\n";
+        let parents = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), own, 77).unwrap();
+        assert_eq!(parents.folders, vec![("unified".to_owned(), scope)]);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Cell {
             };
             let answer = match request {
                 Request::Exec(exec) => self.exec(&exec, &descriptors, client),
-                Request::Disconnected => self.interfaces(),
+                Request::Interfaces => self.interfaces(),
                 Request::Interrupt => {
                     self.interrupted = true;
                     continue;
@@ -414,9 +414,19 @@ fn reap_ready() {
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
 }
 
-/// The kernel ends a process namespace only when each of its processes was waited for, those of ours included.
+/// Waits for all children: the kernel ends a process namespace only when each of its processes was waited for.
+///
+/// What does not die even so is left to the kernel; the groups it holds are then named as not removed.
 fn reap_all() {
-    while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        reap_ready();
+        let childless = rustix::process::wait(rustix::process::WaitOptions::NOHANG).is_err();
+        if childless || Instant::now() > deadline {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 fn plan_groups(spec: &CellSpec) -> Result<Option<Groups>, Answer> {
@@ -472,10 +482,9 @@ fn finish(cell: Cell, ids: Ids, kind: Option<LinkKind>, link: Option<OwnedFd>) -
             return Err(Answer::Failed(failure));
         }
     };
-    if let Some(broken) = controls.iter().find(|control| control.enforced == "broken") {
-        let reason = format!("the probe found that `{}` does not hold: {}", broken.control, broken.proof);
+    if let Some(refusal) = refusal(&controls, cell.spec.isolation) {
         cell.destroy();
-        return Err(Answer::Refused(Refusal::Isolation(reason)));
+        return Err(Answer::Refused(refusal));
     }
     let created = Created {
         init: cell.init.pid.as_raw_nonzero().get(),
@@ -485,6 +494,21 @@ fn finish(cell: Cell, ids: Ids, kind: Option<LinkKind>, link: Option<OwnedFd>) -
         groups: cell.groups.as_ref().map_or("none", |groups| groups.version.name()).to_owned(),
     };
     Ok((cell, created, link))
+}
+
+/// What was asked for and is not in force: a broken control always, a missing limit unless the task takes that.
+fn refusal(controls: &[Control], isolation: Isolation) -> Option<Refusal> {
+    let says = |control: &Control| {
+        format!(
+            "`{}` is {} instead of {}: {}",
+            control.control, control.enforced, control.requested, control.proof
+        )
+    };
+    if let Some(broken) = controls.iter().find(|control| control.enforced == "broken") {
+        return Some(Refusal::Isolation(says(broken)));
+    }
+    let missing = controls.iter().find(|control| control.enforced != control.requested)?;
+    (isolation == Isolation::Full).then(|| Refusal::Limits(says(missing)))
 }
 
 fn start_doorman(spec: &CellSpec, site: &Site) -> Result<(Child, Channel, Channel), Failure> {
@@ -504,9 +528,7 @@ type Standing = (Child, Option<LinkKind>, Option<OwnedFd>);
 
 fn hear_made(doorman: &Channel) -> Result<Standing, Answer> {
     let failed = |text: &str| Answer::Failed(Failure::new(text));
-    let heard =
-        doorman.receive::<Reply>().step(|| "hear from the doorman".to_owned()).map_err(Answer::Failed)?;
-    match heard {
+    match hear::<Reply>(doorman, "the doorman").map_err(Answer::Failed)? {
         Received::Message(Reply::Made { init, link }, descriptors) => {
             let mut descriptors = descriptors.into_iter();
             match (Pid::from_raw(init), descriptors.next()) {
@@ -548,5 +570,6 @@ fn limit_controls(spec: &CellSpec, groups: Option<&Groups>) -> Vec<Control> {
         row("memory", asked.memory.to_string(), found.map(|limits| limits.memory.to_string())),
         row("cpu_millis", asked.cpu_millis.to_string(), found.map(|limits| limits.cpu_millis.to_string())),
         row("pids", asked.pids.to_string(), found.map(|limits| limits.pids.to_string())),
+        row("swap", "0".to_owned(), groups.and_then(Groups::swap).map(|bytes| bytes.to_string())),
     ]
 }

@@ -16,6 +16,10 @@ use crate::remove::remove_tree;
 const PATIENCE: Duration = Duration::from_secs(10);
 const LEASE: &str = "lease.json";
 const LOCK: &str = "lock";
+/// What the name of a folder begins with while it is being removed.
+const GONE: &str = ".gone-";
+/// The newest lease this version understands.
+const FORMAT: u32 = 1;
 
 /// What is written down about a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +53,7 @@ impl Lease {
         DirBuilder::new().mode(0o700).create(&folder).step(step)?;
         let lock = File::create_new(folder.join(LOCK)).step(step)?;
         lock.lock().step(step)?;
-        let lease = Lease { format: 1, id: id.to_owned(), keeper: std::process::id(), groups };
+        let lease = Lease { format: FORMAT, id: id.to_owned(), keeper: std::process::id(), groups };
         write(&folder, &lease).step(step)?;
         Ok(Held { folder, lease, _lock: lock })
     }
@@ -64,17 +68,18 @@ fn write(folder: &Path, lease: &Lease) -> io::Result<()> {
 impl Held {
     /// Gives everything back that the lease lists; what fails is said, and stays listed for a later try.
     pub fn release(self) -> Vec<Failure> {
-        let mut failures = Vec::new();
-        if let Some(groups) = &self.lease.groups
-            && let Err(failure) = groups.remove(PATIENCE)
-        {
-            failures.push(failure);
-            return failures;
-        }
-        if let Err(failure) = remove_tree(&self.folder).step(|| format!("remove {}", self.folder.display())) {
-            failures.push(failure);
-        }
-        failures
+        let groups = self.lease.groups.as_ref().map_or(Ok(()), |groups| groups.remove(PATIENCE));
+        let removed = groups.and_then(|()| self.remove_folder());
+        removed.err().into_iter().collect()
+    }
+
+    /// Under its other name the folder is nobody's cell any more: a reaper that meets it half removed goes on with
+    /// the removal, and never takes it for a cell without a lease.
+    fn remove_folder(&self) -> Result<(), Failure> {
+        let step = || format!("remove {}", self.folder.display());
+        let gone = self.folder.with_file_name(format!("{GONE}{}", self.lease.id));
+        fs::rename(&self.folder, &gone).step(step)?;
+        remove_tree(&gone).step(step)
     }
 }
 
@@ -117,24 +122,44 @@ fn abandoned(cells: &Path, reaped: &mut Reaped) -> io::Result<Vec<Held>> {
             continue;
         }
         let id = entry.file_name().to_string_lossy().into_owned();
-        match claim(&entry.path(), &id)? {
-            Some(held) => found.push(held),
-            None => reaped.alive.push(id),
+        if id.starts_with(GONE) {
+            // Whoever began this may still be at it; two may remove the same tree.
+            let _ = remove_tree(&entry.path());
+            continue;
+        }
+        match claim(&entry.path(), &id) {
+            Ok(Some(held)) => found.push(held),
+            Ok(None) => reaped.alive.push(id),
+            // Renamed away since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => reaped.failures.push(format!("{id}: {error}")),
         }
     }
     Ok(found)
 }
 
 fn claim(folder: &Path, id: &str) -> io::Result<Option<Held>> {
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+    // The folder itself may be gone by now, so nothing is made in it without looking: only one that died before it
+    // had a lock lacks one.
+    let lock = match OpenOptions::new().write(true).open(folder.join(LOCK)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => File::create_new(folder.join(LOCK))?,
+        other => other?,
+    };
     match lock.try_lock() {
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(error),
         Ok(()) => {}
     }
-    let written = fs::read(folder.join(LEASE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    // Without a lease nothing but the folder was made yet.
-    let lease = written.unwrap_or_else(|| Lease { format: 1, id: id.to_owned(), keeper: 0, groups: None });
+    let lease = match fs::read(folder.join(LEASE)) {
+        // Without a lease nothing but the folder was made yet.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Lease { format: FORMAT, id: id.to_owned(), keeper: 0, groups: None }
+        }
+        read => serde_json::from_slice::<Lease>(&read?)?,
+    };
+    if lease.format > FORMAT {
+        return Err(io::Error::other("its lease was written by a newer Belljar"));
+    }
     Ok(Some(Held { folder: folder.to_owned(), lease, _lock: lock }))
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -20,6 +21,8 @@ const MAX_MESSAGE: usize = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: OwnedFd,
+    /// Whole messages: two threads of a client may send, one a command and one its end.
+    sending: Mutex<()>,
 }
 
 /// What reading from a channel gives.
@@ -35,12 +38,12 @@ impl Channel {
     /// A connected pair.
     pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
         let (left, right) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        Ok((Channel { socket: left }, Channel { socket: right }))
+        Ok((Channel::from_socket(left), Channel::from_socket(right)))
     }
 
     /// A channel over a socket that was inherited.
     pub(crate) fn from_socket(socket: OwnedFd) -> Channel {
-        Channel { socket }
+        Channel { socket, sending: Mutex::new(()) }
     }
 
     /// The socket itself.
@@ -54,6 +57,7 @@ impl Channel {
         let length = u32::try_from(body.len()).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut frame = length.to_le_bytes().to_vec();
         frame.extend_from_slice(&body);
+        let _whole = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = self.send_with_descriptors(&frame, descriptors)?;
         self.send_rest(&frame[sent..])
     }

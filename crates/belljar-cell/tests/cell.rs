@@ -128,7 +128,7 @@ fn every_control_is_in_force_and_proven() {
     for control in &created.controls {
         assert!(control.enforced == "yes" || control.enforced == control.requested, "{control:?}");
     }
-    assert_eq!(created.controls.len(), 12);
+    assert_eq!(created.controls.len(), 13);
     cell.destroy().unwrap();
 }
 

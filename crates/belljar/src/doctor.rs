@@ -174,7 +174,7 @@ fn limits() -> Check {
         }
         Err(NoParents::NotMounted) => Check::new("limits", Status::Fail, NoParents::NotMounted.to_string())
             .remedy("mount control groups with the memory, pids and cpu controllers"),
-        Err(reason @ NoParents::NotDelegated(_)) => {
+        Err(reason @ (NoParents::NotDelegated(_) | NoParents::NoControllers(_))) => {
             delegation(Check::new("limits", Status::Fail, reason.to_string()))
         }
     }
@@ -222,7 +222,7 @@ fn trial(options: &DoctorOptions, root: Root, network: Network) -> Result<Create
     static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let id = format!("doctor-{}-{number}", std::process::id());
-    let workspace = options.cache.join("doctor");
+    let workspace = options.cache.join(&id);
     fs::create_dir_all(&workspace).map_err(|source| CellError::Talk { source })?;
     let spec = CellSpec {
         id,
@@ -242,7 +242,7 @@ fn trial(options: &DoctorOptions, root: Root, network: Network) -> Result<Create
         drop(link);
         cell.destroy().map(|_| created)
     });
-    // Another doctor may still use it.
+    // Empty, and of no use to anybody.
     let _ = fs::remove_dir(&workspace);
     result
 }

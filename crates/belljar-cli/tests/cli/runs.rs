@@ -114,7 +114,7 @@ fn an_old_record_in_full() {
     assert_told!(house.told(&["runs", "ls"]), @"
     exit 0
     --- stdout
-      run      task  outcome             exit  started                    took
+      run      task  outcome             exit  started  took
     ✓ [SHORT]  toy   failed as expected     1  [WHEN] [TIME]
     --- stderr
     ");
