@@ -21,6 +21,10 @@ pub(crate) struct Place {
 impl Place {
     /// Reads the environment: `BELLJAR_HOME`, else the XDG folders, else the home directory.
     pub(crate) fn find() -> Result<Place, Fault> {
+        if BELLJAR_HOME.value().is_some_and(|value| !value.is_empty() && BELLJAR_HOME.folder().is_none()) {
+            return Err(Fault::new(Code::Usage, "BELLJAR_HOME is not an absolute path")
+                .hint("write it with a leading /, or unset it"));
+        }
         if let Some(home) = BELLJAR_HOME.folder() {
             return Ok(Place { cache: home.join("cache"), cells: home.join("cells") });
         }

@@ -42,7 +42,8 @@ impl Ears {
                 interrupt.ask();
             }
             heard();
-            if arrivals.next().is_some() {
+            // A terminal that closes may send its signal twice; only a person or a supervisor asks twice.
+            if arrivals.any(|signal| signal != SIGHUP) {
                 std::process::exit(i32::from(INTERRUPTED));
             }
         })?;

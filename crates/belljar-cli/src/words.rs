@@ -69,7 +69,11 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// A count with its noun: `1 run`, `3 runs`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match (number, noun.ends_with('x')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
     format!("{number} {noun}{plural}")
 }
 

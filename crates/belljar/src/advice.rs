@@ -15,6 +15,10 @@ const TABLE: &[(&str, &str)] = &[
         "the image lacks python3-venv; on a Debian machine: apt-get install python3-venv",
     ),
     (
+        "externally-managed-environment",
+        "Debian's Python takes no packages from pip; make a virtual environment: python3 -m venv \"$HOME/venv\"",
+    ),
+    (
         "No module named pip",
         "the image lacks pip; make a virtual environment, or: apt-get install python3-pip",
     ),

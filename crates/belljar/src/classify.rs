@@ -82,6 +82,8 @@ pub struct CommandFact {
     pub survivors: Option<u32>,
     /// Whether output was lost because a log could not be written.
     pub output_lost: bool,
+    /// Why it was never started, where that is known.
+    pub not_started: Option<String>,
 }
 
 impl From<&CommandRecord> for CommandFact {
@@ -96,6 +98,7 @@ impl From<&CommandRecord> for CommandFact {
             exit_code: command.exit_code,
             survivors: command.survivors,
             output_lost: lost(command.stdout.dropped_because) || lost(command.stderr.dropped_because),
+            not_started: command.not_started.clone(),
         }
     }
 }
@@ -350,9 +353,9 @@ fn said_nothing(expectation: &Expectation, command: &CommandFact) -> Option<Find
     }
     let code = command.exit_code;
     match (code, TestRunner::of(&command.script)) {
-        (126, _) => finding(Outcome::CommandNotExecutable, "the command cannot be executed (exit 126)"),
-        (127, _) => finding(Outcome::CommandNotFound, "the command was not found (exit 127)"),
-        (129..=192, _) => {
+        (126, _) => finding(Outcome::CommandNotExecutable, not_started(command, "cannot be executed")),
+        (127, _) => finding(Outcome::CommandNotFound, not_started(command, "was not found")),
+        (129..=159, _) if KILLING.contains(&(code - 128)) => {
             finding(Outcome::KilledBySignal, format!("the shell reports signal {} (exit {code})", code - 128))
         }
         (5, Some(_)) => finding(Outcome::NoTestsCollected, "the test runner found no tests (exit 5)"),
@@ -366,6 +369,16 @@ fn said_nothing(expectation: &Expectation, command: &CommandFact) -> Option<Find
         (_, Some(TestRunner::Pytest | TestRunner::Unittest) | None) => None,
     }
 }
+
+fn not_started(command: &CommandFact, words: &str) -> String {
+    match &command.not_started {
+        Some(reason) => format!("the command could not be started: {reason}"),
+        None => format!("the command {words} (exit {})", command.exit_code),
+    }
+}
+
+/// Signals that end a program which does not expect them; only for these does a shell answer 128 and more.
+const KILLING: [i32; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 25, 27, 31];
 
 /// A test runner whose exit codes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

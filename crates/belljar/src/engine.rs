@@ -23,8 +23,8 @@ use crate::spec::{Isolation, Network};
 ///
 /// 1. A sandbox it returns enforces every control that was asked for, and each was probed before the engine returns.
 ///    What cannot be enforced is refused with a fault of kind `Environment`, unless the order says best effort.
-/// 2. `Ok(Exit)` means that the command was started; how it ended is in the [`Exit`]. `Err` means that it could not
-///    be run at all.
+/// 2. `Ok(Exit)` tells how the command ended, also when the guest itself had made its start impossible. `Err` means
+///    that the engine or the machine could not run it.
 /// 3. When `exec` returns, no process of the command is left; `Exit::survivors` says so because it was counted.
 /// 4. Exit, times and usage come from outside the sandbox, never from anything the guest can write.
 /// 5. `disconnect` returns only when every connection is closed and the guest has no interface but its loopback.

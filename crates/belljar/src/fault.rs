@@ -77,6 +77,7 @@ catalogue! {
     IsolationUnavailable, "isolation-unavailable", Environment, "this machine cannot enforce an isolation the task asks for", "belljar doctor says what to change; isolation: best-effort is the explicit way out";
     LimitsUnavailable, "limits-unavailable", Environment, "this user may not set the limits the task asks for", "belljar doctor prints the commands that delegate a cgroup; isolation: best-effort is the explicit way out";
     NetworkUnavailable, "network-unavailable", Environment, "the setup network cannot be provided here", "belljar doctor says what to change, or set setup.network: none";
+    NetworkFailed, "network-failed", Infrastructure, "the gateway of the setup network failed", "run it again; if it happens again, please report it with the record";
     SandboxFailed, "sandbox-failed", Infrastructure, "the sandbox could not be made or died", "run belljar doctor; the message names the failing step";
     RunUnknown, "run-unknown", Usage, "no such run", "belljar runs ls lists them";
     RecordUnreadable, "record-unreadable", Infrastructure, "a record on disk cannot be read", "the file may be damaged; the message names it";

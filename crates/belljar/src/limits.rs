@@ -18,9 +18,9 @@ pub struct Limits {
     /// Processors' worth of time, in thousandths: `1.5` is one and a half.
     pub cpus: Cpus,
     /// Processes and threads alive at the same time.
-    #[schemars(range(min = 1, max = 4_194_304))]
+    #[schemars(range(min = 1, max = 4_194_302))]
     pub pids: u32,
-    /// Bytes kept of each output stream of a phase; more ends the command.
+    /// Bytes kept of each output stream of a command; what comes after is counted and dropped.
     pub output: Bytes,
 }
 

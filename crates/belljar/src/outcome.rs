@@ -101,11 +101,11 @@ pub enum Ending {
     Signalled,
     /// Its time was up; `exit_code` is 124.
     TimedOut,
-    /// The kernel's memory limit ended it; `exit_code` is 137.
+    /// The kernel killed in it for lack of memory, and it did not end well; `exit_code` is what came of that.
     OutOfMemory,
-    /// It was ended for too much output; `exit_code` is 137.
+    /// It was ended for too much output; `exit_code` is 137. No engine does this yet: output beyond the cap is dropped.
     OutputLimit,
-    /// It was ended for filling its disk allowance; `exit_code` is 137.
+    /// It was ended for filling its disk allowance; `exit_code` is 137. No engine has such an allowance yet.
     DiskLimit,
     /// The run was interrupted; `exit_code` is 130.
     Interrupted,

@@ -189,6 +189,9 @@ pub struct CommandRecord {
     pub exit_code: i32,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// Why it was never started, where that is the guest's own doing; `exit_code` is then 126 or 127.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_started: Option<String>,
     /// Processes left after its tree was killed: 0 because it was checked, absent if it was not.
     pub survivors: Option<u32>,
     /// What it used.

@@ -1,17 +1,19 @@
 //! One task from its file to its record: load, plan, run.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use belljar_image::reference::{Image, ReferenceError};
 
+use crate::digest::sha256;
 use crate::engine::Engine;
 use crate::event::EventKind;
 use crate::fault::{Code, Fault, Kind};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
-use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage};
+use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage, PlannedPatch};
 use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
 use crate::repo::{Repositories, ResolvedCommit, Source, SourceKind};
@@ -152,11 +154,13 @@ impl Runner<'_> {
         let Watch { observer, live, interrupt } = watch;
         let plan = &planned.plan;
         let digest = plan.digest()?;
-        let dir = self.run_dir(task)?;
-        dir.replace(PLAN, plan.to_json()?.as_bytes(), Durability::Process)?;
+        let json = plan.to_json()?;
+        let dir = self.run_dir(task, &plan.patches)?;
         let path = dir.path().to_owned();
+        dir.replace(PLAN, json.as_bytes(), Durability::Process).map_err(|fault| discarded(&path, fault))?;
         let recorder =
-            Recorder::start(dir, &plan.task_id, began, observer, |record| describe(record, plan, &digest))?;
+            Recorder::start(dir, &plan.task_id, began, observer, |record| describe(record, plan, &digest))
+                .map_err(|fault| discarded(&path, fault))?;
         let recorder = Arc::new(Mutex::new(recorder));
         Stages {
             task,
@@ -175,17 +179,15 @@ impl Runner<'_> {
         Ok(Finished { path, record })
     }
 
-    fn run_dir(&self, task: &Task) -> Result<RunDir, Fault> {
+    /// Makes the run's directory with the task frozen in it; what can be wrong with the task is looked at before.
+    fn run_dir(&self, task: &Task, patches: &[PlannedPatch]) -> Result<RunDir, Fault> {
+        let files = frozen(task, patches)?;
         let dir = RunDir::create(self.out, &task.loaded.spec.id)?;
-        let name = Path::new(task.loaded.path.file_name().unwrap_or("task.yaml".as_ref()));
-        dir.freeze_task([(name, task.loaded.bytes.as_slice())])?;
-        for patch in &task.loaded.spec.repo.patches {
-            let bytes = std::fs::read(task.loaded.folder.join(patch)).map_err(|error| {
-                Fault::new(Code::SpecValue, format!("the patch {patch} cannot be read: {error}"))
-            })?;
-            dir.freeze_task([(Path::new(patch), bytes.as_slice())])?;
+        let frozen = dir.freeze_task(files.iter().map(|(name, bytes)| (name.as_path(), bytes.as_slice())));
+        match frozen {
+            Ok(()) => Ok(dir),
+            Err(fault) => Err(discarded(dir.path(), fault)),
         }
-        Ok(dir)
     }
 
     /// The record of a run whose code could not be had: there is no plan, but there is a reason.
@@ -197,7 +199,7 @@ impl Runner<'_> {
         watch: Watch,
     ) -> Result<Finished, Fault> {
         let stage = if fault.code == Code::RepoCommitUnknown { Stage::Checkout } else { Stage::Clone };
-        let dir = self.run_dir(task)?;
+        let dir = self.run_dir(task, &[])?;
         let path = dir.path().to_owned();
         let log = dir.log(stage, Stream::Stderr);
         let mut recorder = Recorder::start(dir, &task.loaded.spec.id, began, watch.observer, |record| {
@@ -217,6 +219,30 @@ impl Runner<'_> {
         recorder.event(EventKind::StageFinished { stage, outcome, duration_ms })?;
         Ok(Finished { path, record: recorder.finish()? })
     }
+}
+
+/// The task file and the patches it names, each once, with the bytes that were planned.
+fn frozen(task: &Task, patches: &[PlannedPatch]) -> Result<BTreeMap<PathBuf, Vec<u8>>, Fault> {
+    let name = task.loaded.path.file_name().unwrap_or("task.yaml".as_ref());
+    let mut files = BTreeMap::from([(PathBuf::from(name), task.loaded.bytes.clone())]);
+    for patch in patches {
+        let changed =
+            |words: String| Fault::new(Code::SpecValue, format!("the patch {} {words}", patch.path));
+        let bytes = std::fs::read(task.loaded.folder.join(&patch.path))
+            .map_err(|error| changed(format!("cannot be read: {error}")))?;
+        if sha256(&bytes) != patch.sha256 {
+            return Err(changed("changed while the run was planned".to_owned()));
+        }
+        files.insert(Path::new(&patch.path).components().collect(), bytes);
+    }
+    Ok(files)
+}
+
+/// The fault, after nothing half-made is left of the directory.
+fn discarded(path: &Path, fault: Fault) -> Fault {
+    // What cannot be removed either is found by `runs prune`.
+    let _ = belljar_cell::remove::remove_tree(path);
+    fault
 }
 
 /// What the plan says, in the record's words.

@@ -85,7 +85,12 @@ impl Stages<'_> {
         }
         for phase in [PhaseStage::Compat, PhaseStage::Setup] {
             if let Some(phase) = self.plan().phase(phase) {
-                self.stage(phase.stage.into(), || self.phase(sandbox, phase))?;
+                let done = self.stage(phase.stage.into(), || self.phase(sandbox, phase));
+                if matches!(done, Err(Stop::Failed)) {
+                    // A gateway that died is the reason, if it did.
+                    self.disconnect(sandbox)?;
+                }
+                done?;
             }
         }
         self.disconnect(sandbox)?;
@@ -199,7 +204,8 @@ impl Stages<'_> {
         Box::new(move |detail| {
             let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
             // A full disk is noticed by the stage's own next event.
-            let _ = recorder.event(EventKind::Network { stage: Stage::Setup, detail });
+            let stage = recorder.record().stages.last().map_or(Stage::Setup, |record| record.stage);
+            let _ = recorder.event(EventKind::Network { stage, detail });
         })
     }
 
@@ -271,19 +277,8 @@ impl Stages<'_> {
         self.event(EventKind::CommandStarted { stage, index, script: script.to_owned() })?;
         let started = Moment::now();
         let (exit, argv, [stdout, stderr]) = self.exec(sandbox, stage, script, deadline)?;
-        if exit.ending == Ending::TimedOut {
-            let seconds = phase.timeout_ms as f64 / 1000.0;
-            let marker = format!(
-                "\n[belljar: {stage} timed out after {seconds} s and was killed; its output up to here is kept]\n"
-            );
+        if let Some(marker) = marker(&exit, phase) {
             append_marker(&self.dir, &stderr, &marker)?;
-        }
-        if let Some(reason) = &exit.not_started {
-            append_marker(
-                &self.dir,
-                &stderr,
-                &format!("[belljar: the command could not be started: {reason}]\n"),
-            )?;
         }
         let command = self.command_record(script, argv, started, &exit, [stdout, stderr]);
         self.advise(&command)?;
@@ -357,6 +352,7 @@ impl Stages<'_> {
             ending: exit.ending,
             exit_code: exit.exit_code,
             signal: exit.signal,
+            not_started: exit.not_started.clone(),
             survivors: Some(exit.survivors),
             usage: exit.usage,
             stdout,
@@ -414,6 +410,19 @@ impl Stages<'_> {
         let _ = self.event(EventKind::CleanedUp { cleanup });
         let _ =
             self.event(EventKind::StageFinished { stage, outcome, duration_ms: started.elapsed().into() });
+    }
+}
+
+/// What Belljar says after the guest's last byte.
+fn marker(exit: &Exit, phase: &PlannedPhase) -> Option<String> {
+    let seconds = phase.timeout_ms as f64 / 1000.0;
+    match (exit.ending, &exit.not_started) {
+        (_, Some(reason)) => Some(format!("[belljar: the command could not be started: {reason}]\n")),
+        (Ending::TimedOut, None) => Some(format!(
+            "\n[belljar: {} timed out after {seconds} s and was killed; its output up to here is kept]\n",
+            Stage::from(phase.stage)
+        )),
+        (_, None) => None,
     }
 }
 

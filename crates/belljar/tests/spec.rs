@@ -438,7 +438,7 @@ fn wrong_values_are_shown_at_their_line() {
       |                              ^
     ");
     assert_snapshot!(refused(&with("environment: {limits: {pids: 0}}\n")), @r"
-    [spec-value] task.yaml:4:30: `environment.limits.pids` must be a whole number between 1 and 4194304, not 0
+    [spec-value] task.yaml:4:30: `environment.limits.pids` must be a whole number between 1 and 4194302, not 0
       |
     4 | environment: {limits: {pids: 0}}
       |                              ^
@@ -1206,7 +1206,7 @@ prop_compose! {
         timeout in 1u64..2_592_000_000,
         env in prop::collection::btree_map("[A-Z_][A-Z0-9_]{0,6}", text(), 0..4),
         isolation in prop::sample::select(vec![Isolation::Full, Isolation::BestEffort]),
-        memory in 4u64 << 20..1 << 50, cpus in 10u32..1_024_000, pids in 1u32..4_194_304, output in 1u64..1 << 50,
+        memory in 4u64 << 20..1 << 50, cpus in 10u32..1_024_000, pids in 1u32..=4_194_302, output in 1u64..1 << 50,
     ) -> EnvironmentSpec {
         let limits = Limits { memory: Bytes(memory), cpus: Cpus::from_millis(cpus), pids, output: Bytes(output) };
         EnvironmentSpec { workdir, timeout_sec: Seconds::from_millis(timeout), env, isolation, limits, ..EnvironmentSpec::default() }

@@ -45,13 +45,14 @@ impl Engine for Embedded {
     fn create(&self, order: &Order, sink: NetworkSink) -> Result<Made, Fault> {
         let spec = self.cell(order);
         let pending = Cell::start(&self.keeper, &spec).map_err(fault)?;
-        let (cell, created, link) = pending.wait().map_err(fault)?;
+        let (mut cell, created, link) = pending.wait().map_err(fault)?;
         let gateway = match (created.link, link) {
             (Some(kind), Some(link)) => Some(self.open_gateway(kind, link, sink)?),
             _ => None,
         };
-        let controls = controls(&created, order);
         let engine = engine_record(&created);
+        let mut controls: Vec<ControlRecord> = created.controls.iter().map(control).collect();
+        controls.push(network_control(order.network, &cell.interfaces().map_err(fault)?)?);
         Ok(Made { sandbox: Box::new(EmbeddedSandbox { cell, gateway }), engine, controls })
     }
 }
@@ -125,21 +126,21 @@ fn engine_record(created: &Created) -> EngineRecord {
     EngineRecord { name: "embedded".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), facts }
 }
 
-fn controls(created: &Created, order: &Order) -> Vec<ControlRecord> {
-    let mut controls: Vec<ControlRecord> = created.controls.iter().map(control).collect();
-    let network = match order.network {
-        Network::None => ("none", "the guest's only interface is its loopback"),
-        Network::Outbound => {
-            ("outbound", "one link, whose other end is the gateway; closed before the run phase")
-        }
+/// What the guest can reach, by the interfaces that it really has.
+fn network_control(network: Network, interfaces: &[String]) -> Result<ControlRecord, Fault> {
+    let (requested, most) = match network {
+        Network::None => ("none", 1),
+        Network::Outbound => ("outbound", 2),
     };
-    controls.push(ControlRecord {
-        control: "network".to_owned(),
-        requested: network.0.to_owned(),
-        enforced: Some(network.0.to_owned()),
-        proof: network.1.to_owned(),
-    });
-    controls
+    let proof = format!("the guest's interfaces are {}", interfaces.join(", "));
+    if interfaces.len() > most {
+        return Err(Fault::new(
+            Code::IsolationUnavailable,
+            format!("network {requested} was asked for, and {proof}"),
+        ));
+    }
+    let enforced = Some(requested.to_owned());
+    Ok(ControlRecord { control: "network".to_owned(), requested: requested.to_owned(), enforced, proof })
 }
 
 fn control(control: &cell::Control) -> ControlRecord {
@@ -173,8 +174,8 @@ impl Sandbox for EmbeddedSandbox {
     }
 
     fn disconnect(&mut self) -> Result<(), Fault> {
-        if let Some(gateway) = self.gateway.take() {
-            gateway.stop();
+        if let Some(failure) = self.gateway.take().and_then(|gateway| gateway.stop().failure) {
+            return Err(Fault::new(Code::NetworkFailed, format!("the gateway failed: {failure}")));
         }
         let deadline = Instant::now() + LINK_PATIENCE;
         loop {
@@ -234,7 +235,9 @@ fn ending(end: &ExecEnd) -> (Ending, i32, Option<i32>) {
     let starved = end.oom_kills.is_some_and(|kills| kills > 0);
     match &end.ended {
         // As a shell would tell it: 127 for what is not there, 126 for what may not be used.
-        Ended::NotStarted(failure) if failure.errno == NOT_FOUND => (Ending::Exited, 127, None),
+        Ended::NotStarted(failure) if failure.errno == NOT_FOUND && failure.step.starts_with("start ") => {
+            (Ending::Exited, 127, None)
+        }
         Ended::NotStarted(_) => (Ending::Exited, 126, None),
         Ended::TimedOut => (Ending::TimedOut, 124, None),
         Ended::Interrupted => (Ending::Interrupted, 130, None),

@@ -1,15 +1,12 @@
 //! From a task and what its sources answered to a plan.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use belljar_cell::cell::CERTIFICATES;
 
-use crate::digest::hexadecimal;
+use crate::digest::sha256_file;
 use crate::fault::{Code, Fault};
 use crate::plan::{
     AfterProfile, PLAN_FORMAT, PhaseStage, Plan, PlannedCommand, PlannedImage, PlannedPatch, PlannedPhase,
@@ -148,7 +145,7 @@ fn patch(task: &LoadedTask, index: usize, path: &str) -> Result<PlannedPatch, Fa
         let cause = "the patch is a link out of the task's folder";
         return Err(task.fault_at(&key, Code::PathEscapes, cause));
     };
-    Ok(PlannedPatch { path: path.to_owned(), sha256: sha256_of(&file).map_err(unreadable)? })
+    Ok(PlannedPatch { path: path.to_owned(), sha256: sha256_file(&file).map_err(unreadable)? })
 }
 
 /// The file with every link followed; nothing when that leads out of the folder.
@@ -158,24 +155,4 @@ fn inside(folder: &Path, path: &str) -> io::Result<Option<PathBuf>> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     Ok(file.starts_with(folder.canonicalize()?).then_some(file))
-}
-
-fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut hasher = HashWriter(Sha256::new());
-    io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hexadecimal(&hasher.0.finalize()))
-}
-
-/// A writer that only hashes.
-struct HashWriter(Sha256);
-
-impl io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

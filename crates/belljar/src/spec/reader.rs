@@ -175,7 +175,7 @@ fn timeout(item: &Item<'_>) -> Result<Seconds, SpecError> {
 fn limits(item: &Item<'_>) -> Result<Limits, SpecError> {
     let usual = Limits::default();
     let fields = item.fields(&keys::LIMITS)?;
-    let pids = |item: &Item<'_>| item.whole(1, 4_194_304).map(|pids| u32::try_from(pids).unwrap_or(u32::MAX));
+    let pids = |item: &Item<'_>| item.whole(1, 4_194_302).map(|pids| u32::try_from(pids).unwrap_or(u32::MAX));
     Ok(Limits {
         memory: fields.read("memory", usual.memory, |item| size(item, Bytes(4 << 20)))?,
         cpus: fields.read("cpus", usual.cpus, cpus)?,

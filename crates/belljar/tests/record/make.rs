@@ -65,6 +65,7 @@ pub(crate) fn command(dir: &Path, stage: Stage, script: &str, stdout: &[u8], std
         ending: Ending::Exited,
         exit_code: 0,
         signal: None,
+        not_started: None,
         survivors: Some(0),
         usage: Usage::default(),
         stdout: capture(dir, stage, Stream::Stdout, stdout),

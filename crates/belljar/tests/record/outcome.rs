@@ -10,7 +10,14 @@ use belljar::{Code, Kind};
 use proptest::prelude::*;
 
 fn command(script: &str, ending: Ending, exit_code: i32) -> CommandFact {
-    CommandFact { script: script.to_owned(), ending, exit_code, survivors: Some(0), output_lost: false }
+    CommandFact {
+        script: script.to_owned(),
+        ending,
+        exit_code,
+        survivors: Some(0),
+        output_lost: false,
+        not_started: None,
+    }
 }
 
 fn stage(stage: Stage, outcome: StageOutcome, commands: Vec<CommandFact>) -> StageFact {
@@ -256,7 +263,7 @@ prop_compose! {
         script in prop::sample::select(vec!["pytest", "make test", "python -m unittest"]),
         ending in any_ending(), exit_code in 0..256, survivors in prop::option::of(0_u32..2), output_lost: bool,
     ) -> CommandFact {
-        CommandFact { script: script.to_owned(), ending, exit_code, survivors, output_lost }
+        CommandFact { script: script.to_owned(), ending, exit_code, survivors, output_lost, not_started: None }
     }
 }
 

@@ -42,7 +42,7 @@ prop_compose! {
     ) -> CommandRecord {
         CommandRecord {
             argv: vec![script.clone()], script, cwd: "/workspace".to_owned(), started, duration_ms,
-            ending: Ending::Signalled, exit_code, signal, survivors: Some(0),
+            ending: Ending::Signalled, exit_code, signal, not_started: None, survivors: Some(0),
             usage: Usage { user_ms, ..Usage::default() }, stdout, stderr,
         }
     }
