@@ -123,8 +123,7 @@ fn abandoned(cells: &Path, reaped: &mut Reaped) -> io::Result<Vec<Held>> {
         }
         let id = entry.file_name().to_string_lossy().into_owned();
         if id.starts_with(GONE) {
-            // Whoever began this may still be at it; two may remove the same tree.
-            let _ = remove_tree(&entry.path());
+            finish_removal(&entry.path());
             continue;
         }
         match claim(&entry.path(), &id) {
@@ -136,6 +135,23 @@ fn abandoned(cells: &Path, reaped: &mut Reaped) -> io::Result<Vec<Held>> {
         }
     }
     Ok(found)
+}
+
+/// Goes on with a removal whose beginner died. One that is at it holds the lock, or has removed that just now.
+fn finish_removal(folder: &Path) {
+    let abandoned = match File::open(folder.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        Err(_) => is_old(folder),
+    };
+    if abandoned {
+        // What stays is met again by the next reaper.
+        let _ = remove_tree(folder);
+    }
+}
+
+fn is_old(folder: &Path) -> bool {
+    let changed = fs::metadata(folder).and_then(|metadata| metadata.modified());
+    changed.is_ok_and(|moment| moment.elapsed().is_ok_and(|age| age > Duration::from_secs(60)))
 }
 
 fn claim(folder: &Path, id: &str) -> io::Result<Option<Held>> {

@@ -493,6 +493,33 @@ fn the_death_of_the_client_is_the_death_of_the_cell() {
     assert!(!group_exists(&spec.id));
 }
 
+#[test]
+fn a_reaper_leaves_cells_that_come_and_go_alone() {
+    let ground = Ground::new();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let cells = ground.spec().cells;
+    std::thread::scope(|scope| {
+        let reaper = scope.spawn(|| {
+            let mut touched = Vec::new();
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let reaped = belljar_cell::lease::reap(&cells).unwrap();
+                touched.extend(reaped.removed.into_iter().chain(reaped.failures));
+            }
+            touched
+        });
+        let trouble: Vec<String> = (0..40).filter_map(|_| come_and_go(&ground).err()).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(trouble, Vec::<String>::new());
+        assert_eq!(reaper.join().unwrap(), Vec::<String>::new());
+    });
+}
+
+fn come_and_go(ground: &Ground) -> Result<(), String> {
+    let (cell, _) = ground.create(&ground.spec()).map_err(|error| error.to_string())?;
+    let failures = cell.destroy().map_err(|error| error.to_string())?;
+    if failures.is_empty() { Ok(()) } else { Err(format!("{failures:?}")) }
+}
+
 fn is_zombie(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }

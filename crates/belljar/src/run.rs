@@ -1,7 +1,7 @@
 //! One task from its file to its record: load, plan, run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -233,7 +233,8 @@ fn frozen(task: &Task, patches: &[PlannedPatch]) -> Result<BTreeMap<PathBuf, Vec
         if sha256(&bytes) != patch.sha256 {
             return Err(changed("changed while the run was planned".to_owned()));
         }
-        files.insert(Path::new(&patch.path).components().collect(), bytes);
+        let plain = Path::new(&patch.path).components().filter(|part| *part != Component::CurDir);
+        files.insert(plain.collect(), bytes);
     }
     Ok(files)
 }

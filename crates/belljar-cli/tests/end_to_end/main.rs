@@ -16,6 +16,7 @@ mod ground;
 mod remains;
 mod report;
 
+mod blame;
 mod comparison;
 mod endings;
 mod examples;
