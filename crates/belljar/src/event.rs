@@ -36,6 +36,9 @@ pub struct Event {
 pub enum EventKind {
     /// The run directory exists and the plan is decided; always the first event.
     RunStarted {
+        /// The format of the journal.
+        #[serde(default = "first_format")]
+        format: u32,
         /// The run's ULID.
         run_id: String,
         /// The task's id.
@@ -138,6 +141,14 @@ pub enum EventKind {
         /// The verdict.
         verdict: Verdict,
     },
+}
+
+/// The format of the journal that this library writes.
+pub const JOURNAL_FORMAT: u32 = 1;
+
+/// Journals without a number are of the first format.
+fn first_format() -> u32 {
+    1
 }
 
 impl Event {

@@ -329,7 +329,7 @@ impl RunRecord {
     /// Takes in one event; a record that was cut short is completed from its journal this way.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::RunStarted { run_id, task_id, plan_digest, belljar } => {
+            EventKind::RunStarted { format: _, run_id, task_id, plan_digest, belljar } => {
                 self.run_id.clone_from(run_id);
                 self.task_id.clone_from(task_id);
                 self.plan_digest.clone_from(plan_digest);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::classify::{Facts, FaultFact, classify};
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, JOURNAL_FORMAT};
 use crate::evidence::TestEvidence;
 use crate::expectation::search;
 use crate::fault::{Code, Fault};
@@ -64,6 +64,7 @@ impl Recorder {
     fn announce(&mut self) -> Result<(), Fault> {
         let record = &self.record;
         self.event(EventKind::RunStarted {
+            format: JOURNAL_FORMAT,
             run_id: record.run_id.clone(),
             task_id: record.task_id.clone(),
             plan_digest: record.plan_digest.clone(),

@@ -57,6 +57,7 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
     let text = ".{0,40}";
     prop_oneof![
         (text, text).prop_map(|(run_id, task_id)| EventKind::RunStarted {
+            format: 1,
             run_id,
             task_id,
             plan_digest: "sha256:0".to_owned(),
