@@ -263,14 +263,8 @@ fn serve(spec: &CellSpec, ids: Ids, score: &OomScore, keeper: &Channel) -> i32 {
             Ok(Received::Message(call, streams)) => (call, streams),
             Ok(Received::Closed) | Err(_) => return 0,
         };
-        let answer = match &filter {
-            Ok(filter) => {
-                let cage = Cage { guest: &spec.guest, ids, filter, pids: spec.limits.pids };
-                admit(&cage, score, &call, streams)
-            }
-            Err(error) => Err(Failure::new(format!("compile the syscall filter: {error}"))),
-        };
-        let sent = match answer {
+        let cage = Cage { guest: &spec.guest, ids, filter: &filter, pids: spec.limits.pids };
+        let sent = match admit(&cage, score, &call, streams) {
             Ok((pid, descriptors)) => {
                 keeper.send(&Reply::Admitted(pid), &descriptors.iter().map(AsFd::as_fd).collect::<Vec<_>>())
             }
