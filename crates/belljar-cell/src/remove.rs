@@ -1,7 +1,7 @@
 //! Removal of a tree that a guest has written: no link is followed, no mount is entered.
 //!
 //! A guest can leave folders without permissions, and nest them deeper than a stack or a path can
-//! go. So nothing recurses: each folder's own folders are first moved up to the top of the tree.
+//! go. So the walk goes down a bounded number of levels, and what is deeper is first moved up to the top of the tree.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,6 +14,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+/// How many levels are open at once; each takes two descriptors.
+const DEPTH: u32 = 64;
+
 /// Removes a directory and everything in it; what is already gone is no error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -25,43 +28,38 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         other => other?,
     };
     let mut moved = 0;
-    while sweep_top(&top, &mut moved)? > 0 {}
+    loop {
+        let before = moved;
+        empty(&top, &top, 0, &mut moved)?;
+        if moved == before {
+            break;
+        }
+    }
     Ok(gone(unlinkat(&parent, name, AtFlags::REMOVEDIR))?)
 }
 
-/// One pass over the top folder; says how many entries it met.
-fn sweep_top(top: &OwnedFd, moved: &mut u64) -> rustix::io::Result<u64> {
-    let mut met = 0;
-    for entry in Dir::read_from(top)? {
+/// Removes everything in a folder; what is deeper than [`DEPTH`] is moved up to the top, for another round.
+fn empty(top: &OwnedFd, folder: &OwnedFd, depth: u32, moved: &mut u64) -> rustix::io::Result<()> {
+    for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        if is_dots(name) {
+        let may_be_file = entry.file_type() != FileType::Directory;
+        if is_dots(name) || (may_be_file && remove_file(folder.as_fd(), name)? == Removed::Yes) {
             continue;
         }
-        met += 1;
-        if remove_file(top.as_fd(), name)? == Removed::No {
-            hoist(top, name, moved)?;
-            gone(unlinkat(top, name, AtFlags::REMOVEDIR))?;
-        }
-    }
-    Ok(met)
-}
-
-/// Empties one folder of the top: its files are removed, its folders moved up beside it.
-fn hoist(top: &OwnedFd, name: &CStr, moved: &mut u64) -> rustix::io::Result<()> {
-    let folder = match enter(top.as_fd(), name) {
-        Err(Errno::NOENT) => return Ok(()),
-        other => other?,
-    };
-    for entry in Dir::read_from(&folder)? {
-        let entry = entry?;
-        let child = entry.file_name();
-        if is_dots(child) || remove_file(folder.as_fd(), child)? == Removed::Yes {
+        // Opened also to be moved: that writes its `..`, so it must be writable itself.
+        let inner = match enter(folder.as_fd(), name) {
+            Err(Errno::NOENT) => continue,
+            other => other?,
+        };
+        if depth == DEPTH {
+            drop(inner);
+            renameat(folder, name, top, free_name(top, moved)?)?;
             continue;
         }
-        // Moving a folder writes its `..`, so it must be writable itself.
-        drop(enter(folder.as_fd(), child)?);
-        renameat(&folder, child, top, free_name(top, moved)?)?;
+        empty(top, &inner, depth + 1, moved)?;
+        drop(inner);
+        gone(unlinkat(folder, name, AtFlags::REMOVEDIR))?;
     }
     Ok(())
 }

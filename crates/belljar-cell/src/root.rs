@@ -41,7 +41,8 @@ const HIDDEN_FILES: [&str; 15] = [
     "/proc/timer_stats",
 ];
 /// What a guest may read but not change.
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: [&str; 6] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"];
 /// Folders every root has.
 const FOLDERS: [&str; 5] = ["/dev", "/proc", "/sys", "/tmp", "/var/tmp"];
 /// The most bytes of an image's account files that are read.

@@ -107,8 +107,12 @@ pub fn files_in_tree(
     wanted: &mut dyn FnMut(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, TreeError> {
     let mut finder = Finder { most, wanted, found: Vec::new() };
-    walk(root, &mut finder).map_err(|source| TreeError { path: root.to_path_buf(), source })?;
-    Ok(finder.found)
+    match walk(root, &mut finder) {
+        Err(error) if error.kind() != io::ErrorKind::FileTooLarge => {
+            Err(TreeError { path: root.to_path_buf(), source: error })
+        }
+        Ok(()) | Err(_) => Ok(finder.found),
+    }
 }
 
 struct Finder<'a> {
@@ -162,7 +166,19 @@ fn kind_byte(kind: EntryKind) -> u8 {
 
 fn read(root: &Path, sink: &mut dyn FnMut(TreeEntry)) -> Result<(), TreeError> {
     let mut reader = Reader { left: BYTE_BUDGET, buffer: vec![0; 128 * 1024], sink };
-    walk(root, &mut reader).map_err(|source| TreeError { path: root.to_path_buf(), source })
+    match walk(root, &mut reader) {
+        // More names than anybody can hold: the folder as a whole counts as unread.
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            (reader.sink)(TreeEntry {
+                path: PathBuf::new(),
+                kind: EntryKind::Unreadable,
+                bytes: 0,
+                digest: None,
+            });
+            Ok(())
+        }
+        other => other.map_err(|source| TreeError { path: root.to_path_buf(), source }),
+    }
 }
 
 struct Reader<'a> {

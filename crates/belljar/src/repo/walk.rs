@@ -132,3 +132,19 @@ fn sorted_names(folder: &OwnedFd, most: usize) -> io::Result<Vec<CString>> {
     names.sort();
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_too_many_names_is_not_held_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let open = || openat(CWD, folder.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        assert_eq!(sorted_names(&open(), 3).unwrap(), [c"a".to_owned(), c"b".to_owned(), c"c".to_owned()]);
+        assert_eq!(sorted_names(&open(), 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+}
