@@ -79,7 +79,7 @@ impl Held {
         let step = || format!("remove {}", self.folder.display());
         let gone = self.folder.with_file_name(format!("{GONE}{}", self.lease.id));
         fs::rename(&self.folder, &gone).step(step)?;
-        remove_tree(&gone).step(step)
+        remove_locked(&gone).step(step)
     }
 }
 
@@ -123,7 +123,9 @@ fn abandoned(cells: &Path, reaped: &mut Reaped) -> io::Result<Vec<Held>> {
         }
         let id = entry.file_name().to_string_lossy().into_owned();
         if id.starts_with(GONE) {
-            finish_removal(&entry.path());
+            if let Err(error) = finish_removal(&entry.path()) {
+                reaped.failures.push(format!("{id}: {error}"));
+            }
             continue;
         }
         match claim(&entry.path(), &id) {
@@ -137,21 +139,35 @@ fn abandoned(cells: &Path, reaped: &mut Reaped) -> io::Result<Vec<Held>> {
     Ok(found)
 }
 
-/// Goes on with a removal whose beginner died. One that is at it holds the lock, or has removed that just now.
-fn finish_removal(folder: &Path) {
-    let abandoned = match File::open(folder.join(LOCK)) {
-        Ok(lock) => lock.try_lock().is_ok(),
-        Err(_) => is_old(folder),
-    };
-    if abandoned {
-        // What stays is met again by the next reaper.
-        let _ = remove_tree(folder);
+/// Removes a folder whose lock is held, the lock last: a folder without one is empty, and anybody may remove it.
+fn remove_locked(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        } else if entry.file_name() != LOCK {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    unless_gone(fs::remove_file(folder.join(LOCK)))?;
+    unless_gone(fs::remove_dir(folder))
+}
+
+fn unless_gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
-fn is_old(folder: &Path) -> bool {
-    let changed = fs::metadata(folder).and_then(|metadata| metadata.modified());
-    changed.is_ok_and(|moment| moment.elapsed().is_ok_and(|age| age > Duration::from_secs(60)))
+/// Goes on with a removal whose beginner died; one that is at it holds the lock.
+fn finish_removal(folder: &Path) -> io::Result<()> {
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) if lock.try_lock().is_ok() => unless_gone(remove_locked(folder)),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => unless_gone(fs::remove_dir(folder)),
+        Err(error) => Err(error),
+    }
 }
 
 fn claim(folder: &Path, id: &str) -> io::Result<Option<Held>> {
@@ -182,6 +198,28 @@ fn claim(folder: &Path, id: &str) -> io::Result<Option<Held>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_removal_that_was_cut_short_is_finished_and_one_under_way_is_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let half = |name: &str, lock: bool| {
+            let folder = base.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            if lock {
+                fs::create_dir(folder.join("home")).unwrap();
+                File::create(folder.join(LOCK)).unwrap();
+            }
+            folder
+        };
+        let (empty, locked, busy) = (half(".gone-a", false), half(".gone-b", true), half(".gone-c", true));
+        let held = File::open(busy.join(LOCK)).unwrap();
+        held.lock().unwrap();
+        assert_eq!(reap(base.path()).unwrap(), Reaped::default());
+        assert_eq!([empty.exists(), locked.exists(), busy.exists()], [false, false, true]);
+        drop(held);
+        reap(base.path()).unwrap();
+        assert!(!busy.exists());
+    }
 
     #[test]
     fn only_what_nobody_holds_is_reaped() {
