@@ -58,6 +58,9 @@ pub enum NoParents {
     /// The group we are in has been given no controllers to hand on.
     #[error("the control group {} has no memory, pids and cpu controllers to hand on", .0.display())]
     NoControllers(PathBuf),
+    /// A group was handed over, but the kernel would not let this process move into it.
+    #[error("this process may not move into the control group {}: no group that holds both is this user's", .0.display())]
+    Elsewhere(PathBuf),
 }
 
 /// One line of the mount table that matters here.
@@ -121,17 +124,27 @@ fn find_v2(tree: &Tree, own: &str, uid: u32) -> Result<Parents, NoParents> {
     if place.ends_with(ASIDE) {
         place.pop();
     }
-    let candidates = [inside(tree, &place), delegated(tree, uid)];
-    let found = candidates.iter().find(|folder| may_create_in(folder));
-    let folder = found.ok_or_else(|| not_delegated(tree, uid))?.clone();
-    if !has_controllers(&folder) {
-        return Err(NoParents::NoControllers(folder));
+    let own = inside(tree, &place);
+    let mut candidates = vec![own.clone(), delegated(tree, uid)];
+    if uid == 0 {
+        // Root needs nobody to hand controllers on to it.
+        candidates.push(tree.at.clone());
     }
+    candidates.retain(|folder| may_create_in(folder));
+    let first = candidates.first().cloned().ok_or_else(|| not_delegated(tree, uid))?;
+    candidates.retain(|folder| may_move(&own, folder));
+    if candidates.is_empty() {
+        return Err(NoParents::Elsewhere(first));
+    }
+    let found = candidates.into_iter().find(|folder| has_controllers(folder));
+    let folder = found.ok_or(NoParents::NoControllers(first))?;
     Ok(Parents { version: Version::V2, folders: vec![("unified".to_owned(), folder)] })
 }
 
 /// Where processes go that stand in the way of handing controllers on.
 const ASIDE: &str = "belljar-supervisor";
+/// How long to go after processes that others start meanwhile.
+const ASIDE_PATIENCE: Duration = Duration::from_secs(5);
 
 fn not_delegated(tree: &Tree, uid: u32) -> NoParents {
     NoParents::NotDelegated(delegated(tree, uid))
@@ -150,6 +163,14 @@ fn inside(tree: &Tree, place: &Path) -> PathBuf {
 fn may_create_in(folder: &Path) -> bool {
     let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     writable(folder) && writable(&folder.join("cgroup.procs"))
+}
+
+/// Version 2 lets a process move only within a group that holds both ends and whose members the mover may change.
+fn may_move(from: &Path, to: &Path) -> bool {
+    let shared = from.ancestors().find(|ancestor| to.starts_with(ancestor));
+    shared.is_some_and(|shared| {
+        rustix::fs::access(shared.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).is_ok()
+    })
 }
 
 fn has_controllers(at: &Path) -> bool {
@@ -238,8 +259,15 @@ impl Groups {
         if fs::write(&switch, wanted).is_ok() {
             return Ok(());
         }
-        move_aside(parent)?;
-        fs::write(&switch, wanted).step(|| format!("enable controllers in {}", parent.display()))
+        let deadline = Instant::now() + ASIDE_PATIENCE;
+        loop {
+            move_aside(parent)?;
+            match fs::write(&switch, wanted) {
+                // A process that was started while the others were moved is still there.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {}
+                other => return other.step(|| format!("enable controllers in {}", parent.display())),
+            }
+        }
     }
 
     fn put(&self, controller: &str, file: &str, text: &str) -> Result<(), Failure> {

@@ -120,7 +120,7 @@ fn workspace(spec: &CellSpec, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
     let path = &spec.workspace.source;
     let mount = cut(path, Depth::One).or_else(|_| cut(path, Depth::All))?;
     kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID | MOUNT_NO_DEVICES, owners, Depth::One).step(|| {
-        format!("map the owners of {} (its file system must support idmapped mounts: ext4, xfs, btrfs, tmpfs)", path.display())
+        format!("map the owners of {} (its file system must support idmapped mounts: ext4, xfs, btrfs, or tmpfs from Linux 6.3 on)", path.display())
     })?;
     Ok(mount)
 }

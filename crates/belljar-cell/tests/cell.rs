@@ -185,12 +185,15 @@ fn files_come_back_owned_by_the_caller() {
     });
 }
 
+/// Waits until all six sleep: on a slow machine that takes a while.
+const ALL_STARTED: &str =
+    "until [ $(grep -lx sleep /proc/[0-9]*/comm 2>/dev/null | wc -l) -ge 6 ]; do sleep 0.1; done; ";
 const STUBBORN: &str = "for i in 1 2 3; do setsid nohup bash -c 'trap \"\" TERM HUP INT; (trap \"\" TERM; sleep 1000) & sleep 1000' >/dev/null 2>&1 & done; echo started; ";
 
 #[test]
 fn nothing_survives_a_command_that_ends() {
     with_cell(Ground::spec, |_, cell| {
-        let (end, text) = run(cell, &format!("{STUBBORN} sleep 0.2; exit 3"), 20_000);
+        let (end, text) = run(cell, &format!("{STUBBORN} {ALL_STARTED} exit 3"), 20_000);
         assert_eq!((end.ended, end.survivors, text.as_str()), (Ended::Exited(3), 0, "started\n"));
         assert!(end.killed >= 6, "{}", end.killed);
     });
@@ -211,7 +214,7 @@ fn without_the_kill_step_survivors_are_counted() {
     with_cell(
         |ground| CellSpec { weaknesses: vec![Weakness::KeepProcesses], ..ground.spec() },
         |_, cell| {
-            let (end, _) = run(cell, &format!("{STUBBORN} sleep 0.2"), 20_000);
+            let (end, _) = run(cell, &format!("{STUBBORN} {ALL_STARTED}"), 20_000);
             assert!(end.survivors >= 6, "{end:?}");
         },
     );
@@ -345,7 +348,7 @@ while True:
     try: os.fork()
     except OSError: pass
 '";
-            let (end, _) = run(cell, bomb, 3_000);
+            let (end, _) = run(cell, bomb, 10_000);
             assert_eq!((end.ended, end.survivors), (Ended::TimedOut, 0));
             assert!(end.killed > 10, "{}", end.killed);
             assert_eq!(run(cell, "true", 60_000).0.ended, Ended::Exited(0));

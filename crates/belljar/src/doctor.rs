@@ -174,9 +174,9 @@ fn limits() -> Check {
         }
         Err(NoParents::NotMounted) => Check::new("limits", Status::Fail, NoParents::NotMounted.to_string())
             .remedy("mount control groups with the memory, pids and cpu controllers"),
-        Err(reason @ (NoParents::NotDelegated(_) | NoParents::NoControllers(_))) => {
-            delegation(Check::new("limits", Status::Fail, reason.to_string()))
-        }
+        Err(
+            reason @ (NoParents::NotDelegated(_) | NoParents::NoControllers(_) | NoParents::Elsewhere(_)),
+        ) => delegation(Check::new("limits", Status::Fail, reason.to_string())),
     }
 }
 
