@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -181,6 +181,10 @@ fn claim(folder: &Path, id: &str) -> io::Result<Option<Held>> {
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(error),
         Ok(()) => {}
+    }
+    // Its keeper may have removed the cell between the opening and the locking; then this is the lock of nothing.
+    if fs::metadata(folder.join(LOCK))?.ino() != lock.metadata()?.ino() {
+        return Err(io::ErrorKind::NotFound.into());
     }
     let lease = match fs::read(folder.join(LEASE)) {
         // Without a lease nothing but the folder was made yet.
