@@ -82,3 +82,14 @@ fn a_patch_that_is_named_twice_is_frozen_once() {
     assert_eq!(record["verdict"]["outcome"], "patch_failed", "the second time it does not apply\n{report}");
     assert_eq!(runs_in(&ground.path("out")).len(), 1, "{report}");
 }
+
+/// The words are those of Debian's `python3 -m venv` on a machine without the package.
+#[test]
+fn a_missing_python3_venv_is_named() {
+    let ground = Ground::new();
+    let words = "The virtual environment was not created successfully because ensurepip is not available.";
+    let task = ground.task("no_venv", "true", &json!({"setup": [format!("echo '{words}'; exit 1")]}));
+    let report = ground.run(&task).expect("setup_failed", 1);
+    let advice = report.record()["warnings"][0]["message"].as_str().unwrap().to_owned();
+    assert!(advice.contains("apt-get install python3-venv"), "{advice}");
+}
