@@ -363,10 +363,10 @@ fn wrong_values_are_shown_at_their_line() {
     3 | run: ''
       |      ^^
     ");
-    assert_snapshot!(refused(&with("environment:\n  workdir: /work/../etc\n")), @r"
+    assert_snapshot!(refused(&with("environment:\n  workdir: /code/../etc\n")), @r"
     [path-escapes] task.yaml:5:12: `environment.workdir` must not contain `..`
       |
-    5 |   workdir: /work/../etc
+    5 |   workdir: /code/../etc
       |            ^^^^^^^^^^^^
     ");
     assert_snapshot!(refused(&with("environment:\n  workdir: work\n")), @r"
@@ -375,12 +375,12 @@ fn wrong_values_are_shown_at_their_line() {
     5 |   workdir: work
       |            ^^^^
     ");
-    assert_snapshot!(refused(&with("environment:\n  workdir: /work/\n")), @r"
+    assert_snapshot!(refused(&with("environment:\n  workdir: /code/\n")), @r"
     [spec-value] task.yaml:5:12: `environment.workdir` must be written in its shortest form
       |
-    5 |   workdir: /work/
+    5 |   workdir: /code/
       |            ^^^^^^
-    hint: write `/work`
+    hint: write `/code`
     ");
     assert_snapshot!(refused(&with("environment:\n  workdir: /proc/self\n")), @r"
     [spec-value] task.yaml:5:12: `environment.workdir` must not be /proc/self: the system needs that place
