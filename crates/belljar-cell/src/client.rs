@@ -1,14 +1,20 @@
-//! The client's side of a cell: starts the keeper and talks to it.
+//! The client's side of a cell: has a keeper made, or finds one, and talks to it.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use crate::cell::{Answer, CellSpec, Created, ExecEnd, ExecSpec, Refusal, Request};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::cell::{
+    Answer, CellSpec, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size, Status, Stop,
+};
 use crate::failure::Failure;
-use crate::keeper;
+use crate::listener;
+use crate::log::LogReader;
+use crate::spawner::{self, Spawner};
 use crate::wire::{Channel, Received};
 
 /// Why a cell could not do what was asked.
@@ -22,6 +28,18 @@ pub enum CellError {
         /// What the system said.
         source: io::Error,
     },
+    /// This process has threads, and a process with threads cannot become a keeper.
+    #[error("a keeper cannot be forked from a process with several threads")]
+    Threads,
+    /// There is no such cell, or its keeper is gone.
+    #[error("there is no sandbox {id}")]
+    NoSuchCell {
+        /// Its id.
+        id: String,
+    },
+    /// There is no such command.
+    #[error("the sandbox has no command {0}")]
+    NoSuchExec(u32),
     /// The connection to the keeper broke.
     #[error("talk to the keeper")]
     Talk {
@@ -51,14 +69,34 @@ fn reason(refusal: &Refusal) -> &str {
 /// A cell being made; the caller may do other things meanwhile.
 #[derive(Debug)]
 pub struct Pending {
-    cell: Cell,
+    channel: Channel,
+    place: Place,
 }
 
-/// A cell, held by its keeper for as long as this value lives.
+/// A connection to a cell. One command at a time runs over it; [`Cell::another`] gives more.
 #[derive(Debug)]
 pub struct Cell {
     channel: Arc<Channel>,
-    keeper: Child,
+    keeper: Option<OwnedFd>,
+    place: Place,
+}
+
+/// How to get another connection.
+#[derive(Debug, Clone)]
+enum Place {
+    /// Through the first one.
+    Owner(Option<Arc<Channel>>),
+    /// Through the socket in the cell's folder.
+    Folder(PathBuf),
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub struct Started {
+    /// Its number in the cell.
+    pub exec: u32,
+    /// The other end of its terminal, if it has one.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// Ends the running command from another thread.
@@ -69,30 +107,60 @@ pub struct Interrupter {
 
 impl Interrupter {
     /// Asks the keeper to end the running command.
-    pub fn interrupt(&self) -> io::Result<()> {
-        self.channel.send(&Request::Interrupt, &[])
+    pub fn interrupt(&self, stop: Stop) -> io::Result<()> {
+        self.channel.send(&Request::Interrupt(stop), &[])
     }
 }
 
 impl Cell {
-    /// Starts the keeper (`program` must call [`keeper::run_if_asked`]) and asks it for a cell.
-    pub fn start(program: &Path, spec: &CellSpec) -> Result<Pending, CellError> {
-        let (ours, theirs) = Channel::pair().map_err(|source| CellError::Talk { source })?;
-        let child = Command::new(program)
-            .arg(keeper::ARGUMENT)
-            .env_clear()
-            .stdin(Stdio::from(theirs.into_socket()))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|source| CellError::StartKeeper { program: program.to_owned(), source })?;
-        let cell = Cell { channel: Arc::new(ours), keeper: child };
-        cell.send(&Request::Create(Box::new(spec.clone())), &[])?;
-        Ok(Pending { cell })
+    /// Asks for a cell, of a keeper that the spawner forks.
+    pub fn start(spawner: &Spawner, spec: &CellSpec) -> Result<Pending, CellError> {
+        let channel = spawner.spawn().map_err(|source| CellError::Talk { source })?;
+        Cell::request(channel, spec)
     }
 
-    /// The keeper's process id.
-    pub fn keeper(&self) -> u32 {
-        self.keeper.id()
+    /// Asks for a cell, of a keeper forked from this very process, which must have one thread. The quickest way.
+    pub fn start_here(spec: &CellSpec) -> Result<Pending, CellError> {
+        let talk = |source| CellError::Talk { source };
+        if std::fs::read_dir("/proc/self/task").map_err(talk)?.count() != 1 {
+            return Err(CellError::Threads);
+        }
+        let (ours, theirs) = Channel::pair().map_err(talk)?;
+        spawner::fork_keeper(theirs.into_socket()).map_err(talk)?;
+        Cell::request(ours, spec)
+    }
+
+    fn request(channel: Channel, spec: &CellSpec) -> Result<Pending, CellError> {
+        let place = match spec.lifetime {
+            Lifetime::Owner => Place::Owner(None),
+            Lifetime::Until { .. } => Place::Folder(spec.cells.join(&spec.id)),
+        };
+        let sent = channel.send(&Request::Create(Box::new(spec.clone())), &[]);
+        sent.map_err(|source| CellError::Talk { source })?;
+        Ok(Pending { channel, place })
+    }
+
+    /// Finds a lasting cell.
+    pub fn open(cells: &Path, id: &str) -> Result<Cell, CellError> {
+        let folder = cells.join(id);
+        let channel = listener::call(&folder).map_err(|_| CellError::NoSuchCell { id: id.to_owned() })?;
+        Ok(Cell { channel: Arc::new(channel), keeper: None, place: Place::Folder(folder) })
+    }
+
+    /// Another connection to the same cell, for another thread.
+    pub fn another(&self) -> Result<Cell, CellError> {
+        let owner = match &self.place {
+            Place::Folder(folder) => {
+                let channel = listener::call(folder).map_err(CellError::Failed)?;
+                return Ok(Cell { channel: Arc::new(channel), keeper: None, place: self.place.clone() });
+            }
+            Place::Owner(first) => first.as_ref().unwrap_or(&self.channel),
+        };
+        let talk = |source| CellError::Talk { source };
+        let (ours, theirs) = Channel::pair().map_err(talk)?;
+        owner.send(&Request::Join, &[theirs.as_fd()]).map_err(talk)?;
+        let place = Place::Owner(Some(Arc::clone(owner)));
+        Ok(Cell { channel: Arc::new(ours), keeper: None, place })
     }
 
     /// A handle that can end the running command from another thread.
@@ -100,19 +168,150 @@ impl Cell {
         Interrupter { channel: Arc::clone(&self.channel) }
     }
 
-    /// Runs a command to its end.
-    pub fn exec(&mut self, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Result<ExecEnd, CellError> {
-        self.send(&Request::Exec(Box::new(exec.clone())), &streams)?;
+    /// Starts a command.
+    pub fn begin(&mut self, exec: &ExecSpec, streams: &[BorrowedFd<'_>]) -> Result<Result<Started, ExecEnd>, CellError> {
+        self.send(&Request::Exec(Box::new(exec.clone())), streams)?;
+        match self.receive()? {
+            (Answer::Started { exec }, descriptors) => {
+                Ok(Ok(Started { exec, terminal: descriptors.into_iter().next() }))
+            }
+            // It was interrupted before it began.
+            (Answer::Ended(end), _) => Ok(Err(*end)),
+            (other, _) => Err(unexpected(other)),
+        }
+    }
+
+    /// Waits for the end of the command that this connection started.
+    pub fn end(&mut self) -> Result<ExecEnd, CellError> {
         match self.receive()?.0 {
-            Answer::Ended(end) => Ok(end),
+            Answer::Ended(end) => Ok(*end),
             other => Err(unexpected(other)),
         }
     }
 
+    /// Runs a command to its end.
+    pub fn exec(&mut self, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Result<ExecEnd, CellError> {
+        match self.begin(exec, &streams)? {
+            Ok(_) => self.end(),
+            Err(end) => Ok(end),
+        }
+    }
+
+    /// Waits for the end of any command.
+    pub fn wait(&mut self, exec: u32) -> Result<ExecEnd, CellError> {
+        self.send(&Request::Wait { exec }, &[])?;
+        self.end()
+    }
+
+    /// The commands there are and were.
+    pub fn execs(&mut self) -> Result<Vec<ExecInfo>, CellError> {
+        match self.ask(&Request::Execs, &[])? {
+            Answer::Execs(all) => Ok(all),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Sends a signal to the first process of a command.
+    pub fn signal(&mut self, exec: u32, signal: i32) -> Result<(), CellError> {
+        self.done(&Request::Signal { exec, signal }, &[])
+    }
+
+    /// Kills a command and everything it started.
+    pub fn kill(&mut self, exec: u32) -> Result<(), CellError> {
+        self.done(&Request::Kill { exec }, &[])
+    }
+
+    /// Gives a command's terminal another size.
+    pub fn resize(&mut self, exec: u32, size: Size) -> Result<(), CellError> {
+        self.done(&Request::Resize { exec, size }, &[])
+    }
+
+    /// Unpacks an archive, read from `stream`, into a folder inside.
+    pub fn put(&mut self, path: &str, limits: (u64, u64), stream: BorrowedFd<'_>) -> Result<(), CellError> {
+        self.done(&Request::Put { path: path.to_owned(), limits }, &[stream])
+    }
+
+    /// Packs a file or folder inside into an archive, written to `stream`.
+    pub fn get(&mut self, path: &str, limits: (u64, u64), stream: BorrowedFd<'_>) -> Result<(), CellError> {
+        self.done(&Request::Get { path: path.to_owned(), limits }, &[stream])
+    }
+
+    /// Follows the kept output of a command to its end. `each` gets every record, and may stop by answering `false`;
+    /// with `wait` unset only what is there by now is read.
+    pub fn follow(
+        &mut self,
+        exec: u32,
+        wait: bool,
+        mut each: impl FnMut(crate::log::Record) -> io::Result<bool>,
+    ) -> Result<Option<ExecEnd>, CellError> {
+        let talk = |source| CellError::Talk { source };
+        self.send(&Request::Follow { exec }, &[])?;
+        let (log, counter) = match self.receive()? {
+            (Answer::Log, descriptors) => {
+                let mut descriptors = descriptors.into_iter();
+                descriptors.next().zip(descriptors.next()).ok_or(CellError::Unexpected)?
+            }
+            (other, _) => return Err(unexpected(other)),
+        };
+        let mut log = LogReader::new(File::from(log));
+        let mut drain = || -> Result<bool, CellError> {
+            while let Some(record) = log.next().map_err(talk)? {
+                if !each(record).map_err(talk)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        if !wait {
+            drain()?;
+            return Ok(None);
+        }
+        self.send(&Request::Wait { exec }, &[])?;
+        loop {
+            let mut watched =
+                [PollFd::new(&counter, PollFlags::IN), PollFd::new(&*self.channel, PollFlags::IN)];
+            match poll(&mut watched, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other.map_err(io::Error::from).map_err(talk)?,
+            };
+            let ended = !watched[1].revents().is_empty();
+            let _ = rustix::io::read(&counter, &mut [0_u8; 8]);
+            let end = if ended { Some(self.end()?) } else { None };
+            if !drain()? || end.is_some() {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// What is known about the cell.
+    pub fn status(&mut self) -> Result<Status, CellError> {
+        match self.ask(&Request::Status, &[])? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Sets a new deadline, in milliseconds from now.
+    pub fn extend(&mut self, after_ms: u64) -> Result<(), CellError> {
+        self.done(&Request::Extend { after_ms }, &[])
+    }
+
+    /// Lets all processes stand still until [`Cell::thaw`], or until this connection ends; says whether they do.
+    pub fn freeze(&mut self) -> Result<bool, CellError> {
+        match self.ask(&Request::Freeze, &[])? {
+            Answer::Frozen(still) => Ok(still),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lets them go on.
+    pub fn thaw(&mut self) -> Result<(), CellError> {
+        self.done(&Request::Thaw, &[])
+    }
+
     /// The network interfaces the guest has now.
     pub fn interfaces(&mut self) -> Result<Vec<String>, CellError> {
-        self.send(&Request::Interfaces, &[])?;
-        match self.receive()?.0 {
+        match self.ask(&Request::Interfaces, &[])? {
             Answer::Interfaces(names) => Ok(names),
             other => Err(unexpected(other)),
         }
@@ -120,13 +319,28 @@ impl Cell {
 
     /// Takes the cell down; what could not be removed is listed.
     pub fn destroy(mut self) -> Result<Vec<Failure>, CellError> {
-        self.send(&Request::Destroy, &[])?;
-        let answer = self.receive()?.0;
-        let _ = self.keeper.wait();
+        let answer = self.ask(&Request::Destroy, &[])?;
+        match &self.keeper {
+            Some(keeper) => drop(poll(&mut [PollFd::new(keeper, PollFlags::IN)], None)),
+            // The end of the connection is the end of the keeper, as near as can be told from here.
+            None => drop(self.channel.receive::<Answer>()),
+        }
         match answer {
             Answer::Destroyed(failures) => Ok(failures),
             other => Err(unexpected(other)),
         }
+    }
+
+    fn done(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), CellError> {
+        match self.ask(request, descriptors)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, CellError> {
+        self.send(request, descriptors)?;
+        Ok(self.receive()?.0)
     }
 
     fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), CellError> {
@@ -134,24 +348,29 @@ impl Cell {
     }
 
     fn receive(&self) -> Result<(Answer, Vec<OwnedFd>), CellError> {
-        match self.channel.receive::<Answer>().map_err(|source| CellError::Talk { source })? {
-            Received::Message(answer, descriptors) => Ok((answer, descriptors)),
-            Received::Closed => Err(CellError::KeeperGone),
-        }
+        receive(&self.channel)
     }
 }
 
 impl Pending {
     /// Waits until the cell stands; the link's descriptor comes along if it has one.
     pub fn wait(self) -> Result<(Cell, Created, Option<OwnedFd>), CellError> {
-        let mut cell = self.cell;
-        match cell.receive()? {
-            (Answer::Created(created), descriptors) => Ok((cell, *created, descriptors.into_iter().next())),
-            (other, _) => {
-                let _ = cell.keeper.wait();
-                Err(unexpected(other))
+        match receive(&self.channel)? {
+            (Answer::Created(created), descriptors) => {
+                let mut descriptors = descriptors.into_iter();
+                let cell =
+                    Cell { channel: Arc::new(self.channel), keeper: descriptors.next(), place: self.place };
+                Ok((cell, *created, descriptors.next()))
             }
+            (other, _) => Err(unexpected(other)),
         }
+    }
+}
+
+fn receive(channel: &Channel) -> Result<(Answer, Vec<OwnedFd>), CellError> {
+    match channel.receive::<Answer>().map_err(|source| CellError::Talk { source })? {
+        Received::Message(answer, descriptors) => Ok((answer, descriptors)),
+        Received::Closed => Err(CellError::KeeperGone),
     }
 }
 
@@ -159,8 +378,16 @@ fn unexpected(answer: Answer) -> CellError {
     match answer {
         Answer::Refused(refusal) => CellError::Refused(refusal),
         Answer::Failed(failure) => CellError::Failed(failure),
-        Answer::Created(_) | Answer::Ended(_) | Answer::Interfaces(_) | Answer::Destroyed(_) => {
-            CellError::Unexpected
-        }
+        Answer::NoSuchExec(exec) => CellError::NoSuchExec(exec),
+        Answer::Created(_)
+        | Answer::Started { .. }
+        | Answer::Ended(_)
+        | Answer::Execs(_)
+        | Answer::Log
+        | Answer::Status(_)
+        | Answer::Frozen(_)
+        | Answer::Interfaces(_)
+        | Answer::Done
+        | Answer::Destroyed(_) => CellError::Unexpected,
     }
 }

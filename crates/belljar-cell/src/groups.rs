@@ -1,214 +1,38 @@
-//! Control groups: where a cell's limits live, on version 1, version 2 and hybrid hosts.
+//! Control groups: where the limits of a cell and of its commands live, and what they used is counted.
+//!
+//! A cell has one group per controller, and no process of ours is ever in it. A command enters with its first process,
+//! before that becomes the guest's program. On version 1 it writes `0` to `tasks`: moving oneself as a single thread is
+//! the one way in that does not take the kernel's global lock, which costs ten milliseconds after a pause.
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Limits;
+use crate::cell::{ExecLimits, Limits, Pressure};
 use crate::failure::{Failure, Step};
+use crate::parents::{ASIDE, CONTROLLERS, Parents, Version};
 
-/// The controllers a cell needs.
-const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
-/// The doorman and the init count as processes of the cell.
-const OWN_PROCESSES: u32 = 2;
-/// The period of the processor quota, in microseconds.
+/// The period of the processor quota, in microseconds; the kernel's own default.
 const PERIOD_US: u64 = 100_000;
-
-/// Which version of control groups carries the limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Version {
-    /// One tree per controller.
-    V1,
-    /// One tree for all.
-    V2,
-}
-
-impl Version {
-    /// `v1` or `v2`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Version::V1 => "v1",
-            Version::V2 => "v2",
-        }
-    }
-}
-
-/// The folders under which this process may make groups: one per controller on version 1, one on version 2.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parents {
-    /// Whose rules apply.
-    pub version: Version,
-    /// Controller and parent folder; on version 2 a single entry named `unified`.
-    pub folders: Vec<(String, PathBuf)>,
-}
-
-/// Why no parent could be found.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoParents {
-    /// Nothing is mounted.
-    #[error("no control group tree with memory, pids and cpu controllers is mounted")]
-    NotMounted,
-    /// Something is mounted but not ours to write.
-    #[error("this user may not create control groups in {}", .0.display())]
-    NotDelegated(PathBuf),
-    /// The group we are in has been given no controllers to hand on.
-    #[error("the control group {} has no memory, pids and cpu controllers to hand on", .0.display())]
-    NoControllers(PathBuf),
-    /// A group was handed over, but the kernel would not let this process move into it.
-    #[error("this process may not move into the control group {}: no group that holds both is this user's", .0.display())]
-    Elsewhere(PathBuf),
-}
-
-/// One line of the mount table that matters here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Tree {
-    at: PathBuf,
-    /// The part of the hierarchy that is mounted there.
-    root: PathBuf,
-    version: Version,
-    options: Vec<String>,
-}
-
-impl Parents {
-    /// Looks for a place where this process may make groups.
-    pub fn find() -> Result<Parents, NoParents> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Parents::find_in(&mounts, &own, rustix::process::geteuid().as_raw())
-    }
-
-    /// Which version carries the controllers on this machine, whoever may use it.
-    pub fn mounted_version() -> Option<Version> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let trees: Vec<Tree> = mounts.lines().filter_map(parse_mount).collect();
-        match trees.iter().find(|tree| tree.version == Version::V2 && has_controllers(&tree.at)) {
-            Some(_) => Some(Version::V2),
-            None => trees.iter().any(|tree| tree.version == Version::V1).then_some(Version::V1),
-        }
-    }
-
-    fn find_in(mounts: &str, own: &str, uid: u32) -> Result<Parents, NoParents> {
-        let trees: Vec<Tree> = mounts.lines().filter_map(parse_mount).collect();
-        if let Some(tree) = trees.iter().find(|tree| tree.version == Version::V2 && has_controllers(&tree.at))
-        {
-            return find_v2(tree, own, uid);
-        }
-        find_v1(&trees, own, uid)
-    }
-}
-
-fn find_v1(trees: &[Tree], own: &str, uid: u32) -> Result<Parents, NoParents> {
-    let mut folders = Vec::new();
-    for controller in CONTROLLERS {
-        let tree = trees
-            .iter()
-            .find(|tree| {
-                tree.version == Version::V1 && tree.options.iter().any(|option| option == controller)
-            })
-            .ok_or(NoParents::NotMounted)?;
-        let place = own_path(own, controller).unwrap_or_else(|| PathBuf::from("/"));
-        let candidates = [inside(tree, &place), delegated(tree, uid)];
-        let found = candidates.iter().find(|folder| may_create_in(folder));
-        folders.push((controller.to_owned(), found.ok_or_else(|| not_delegated(tree, uid))?.clone()));
-    }
-    Ok(Parents { version: Version::V1, folders })
-}
-
-fn find_v2(tree: &Tree, own: &str, uid: u32) -> Result<Parents, NoParents> {
-    let mut place = own_path(own, "").unwrap_or_else(|| PathBuf::from("/"));
-    // An earlier run moved this process aside; its siblings belong beside it, not below it.
-    if place.ends_with(ASIDE) {
-        place.pop();
-    }
-    let own = inside(tree, &place);
-    let mut candidates = vec![own.clone(), delegated(tree, uid)];
-    if uid == 0 {
-        // Root needs nobody to hand controllers on to it.
-        candidates.push(tree.at.clone());
-    }
-    candidates.retain(|folder| may_create_in(folder));
-    let first = candidates.first().cloned().ok_or_else(|| not_delegated(tree, uid))?;
-    candidates.retain(|folder| may_move(&own, folder));
-    if candidates.is_empty() {
-        return Err(NoParents::Elsewhere(first));
-    }
-    let found = candidates.into_iter().find(|folder| has_controllers(folder));
-    let folder = found.ok_or(NoParents::NoControllers(first))?;
-    Ok(Parents { version: Version::V2, folders: vec![("unified".to_owned(), folder)] })
-}
-
-/// Where processes go that stand in the way of handing controllers on.
-const ASIDE: &str = "belljar-supervisor";
 /// How long to go after processes that others start meanwhile.
 const ASIDE_PATIENCE: Duration = Duration::from_secs(5);
 
-fn not_delegated(tree: &Tree, uid: u32) -> NoParents {
-    NoParents::NotDelegated(delegated(tree, uid))
-}
-
-/// The folder that root hands over to a user.
-fn delegated(tree: &Tree, uid: u32) -> PathBuf {
-    tree.at.join(format!("belljar-{uid}"))
-}
-
-fn inside(tree: &Tree, place: &Path) -> PathBuf {
-    let below = place.strip_prefix(&tree.root).unwrap_or(place);
-    tree.at.join(below.strip_prefix("/").unwrap_or(below))
-}
-
-fn may_create_in(folder: &Path) -> bool {
-    let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-    writable(folder) && writable(&folder.join("cgroup.procs"))
-}
-
-/// Version 2 lets a process move only within a group that holds both ends and whose members the mover may change.
-fn may_move(from: &Path, to: &Path) -> bool {
-    let shared = from.ancestors().find(|ancestor| to.starts_with(ancestor));
-    shared.is_some_and(|shared| {
-        rustix::fs::access(shared.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).is_ok()
-    })
-}
-
-fn has_controllers(at: &Path) -> bool {
-    let available = fs::read_to_string(at.join("cgroup.controllers")).unwrap_or_default();
-    CONTROLLERS.iter().all(|wanted| available.split_whitespace().any(|name| name == *wanted))
-}
-
-fn parse_mount(line: &str) -> Option<Tree> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut fields = left.split(' ').skip(3);
-    let (root, at) = (fields.next()?, fields.next()?);
-    let mut kind = right.split(' ');
-    let version = match kind.next()? {
-        "cgroup" => Version::V1,
-        "cgroup2" => Version::V2,
-        _ => return None,
-    };
-    let options = kind.nth(1).unwrap_or_default().split(',').map(str::to_owned).collect();
-    Some(Tree { at: PathBuf::from(at), root: PathBuf::from(root), version, options })
-}
-
-/// The path of this process in the hierarchy of a controller; the empty name means version 2.
-fn own_path(own: &str, controller: &str) -> Option<PathBuf> {
-    own.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let controllers = fields.next()?;
-        let path = fields.next()?;
-        controllers.split(',').any(|name| name == controller).then(|| PathBuf::from(path))
-    })
-}
-
-/// The groups of one cell.
+/// The groups of one cell, or of one command in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Groups {
     /// Whose rules apply.
     pub version: Version,
     /// Controller and folder.
     pub folders: Vec<(String, PathBuf)>,
+    /// The folder in a version 2 tree without controllers, beside version 1.
+    #[serde(default)]
+    pub placing: Option<PathBuf>,
 }
 
 impl Groups {
@@ -220,29 +44,84 @@ impl Groups {
             .iter()
             .map(|(controller, folder)| (controller.clone(), folder.join(&name)))
             .collect();
-        Groups { version: parents.version, folders }
+        let placing = parents.placing.as_ref().map(|folder| folder.join(&name));
+        Groups { version: parents.version, folders, placing }
     }
 
-    /// Makes the groups and sets the limits.
+    /// Makes the groups of a cell and sets its limits.
     pub fn create(&self, limits: &Limits) -> Result<(), Failure> {
         if self.version == Version::V2 {
             self.enable_controllers()?;
         }
-        for (_, folder) in &self.folders {
-            fs::create_dir(folder).step(|| format!("create control group {}", folder.display()))?;
-        }
-        for (controller, file, text) in settings(self.version, limits) {
-            self.put(controller, file, &text)?;
-        }
-        self.turn_swap_off(limits)?;
-        self.limit_sockets(limits)
+        self.all().try_for_each(|folder| make(folder))?;
+        self.limit(limits)
     }
 
-    /// Version 1 counts the buffers of TCP apart from memory, and version 2 within it.
-    fn limit_sockets(&self, limits: &Limits) -> Result<(), Failure> {
-        let file = "memory.kmem.tcp.limit_in_bytes";
-        let present = self.folder("memory").join(file).exists();
-        if present { self.put("memory", file, &limits.memory.to_string()) } else { Ok(()) }
+    /// Sets the limits of a cell whose groups exist.
+    pub(crate) fn limit(&self, limits: &Limits) -> Result<(), Failure> {
+        self.set(&wanted(self.version, Some(limits.memory), Some(limits.cpu_millis), Some(limits.pids)))?;
+        self.set_if_there("memory", &swap_setting(self.version, limits.memory))?;
+        self.limit_sockets(limits.memory)?;
+        match self.version {
+            Version::V1 => Ok(()),
+            Version::V2 => self.put("unified", "cgroup.subtree_control", "+memory +pids +cpu"),
+        }
+    }
+
+    /// Makes the groups of a command: those of the cell, but its own where it must be told from other commands.
+    pub(crate) fn for_command(
+        &self,
+        number: u32,
+        cell: &Limits,
+        limits: &ExecLimits,
+    ) -> Result<CommandGroups, Failure> {
+        let name = format!("command-{number}");
+        let apart = |controller: &str| match controller {
+            "cpu" => limits.cpu_millis.is_some(),
+            // Without a version 2 folder this is what says who belongs to the command.
+            "pids" => limits.pids.is_some() || self.placing.is_none(),
+            _ => true,
+        };
+        let mut groups = self.clone();
+        let mut own = Vec::new();
+        for (controller, folder) in &mut groups.folders {
+            if apart(controller) {
+                folder.push(&name);
+                own.push(folder.clone());
+            }
+        }
+        if let Some(folder) = &mut groups.placing {
+            folder.push(&name);
+            own.push(folder.clone());
+        }
+        let made = CommandGroups { groups, own };
+        made.create(limits, limits.memory.unwrap_or(cell.memory)).inspect_err(|_| drop(made.remove()))?;
+        Ok(made)
+    }
+
+    /// Version 1 counts the buffers of TCP apart from memory, and only in groups that have a limit of their own for
+    /// them; version 2 counts them within memory.
+    fn limit_sockets(&self, bytes: u64) -> Result<(), Failure> {
+        match self.version {
+            Version::V1 => self.set_if_there("memory", &("memory.kmem.tcp.limit_in_bytes", bytes.to_string())),
+            Version::V2 => Ok(()),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.folders.iter().map(|(_, folder)| folder).chain(&self.placing)
+    }
+
+    fn set(&self, settings: &[(&'static str, &'static str, String)]) -> Result<(), Failure> {
+        settings.iter().try_for_each(|(controller, file, text)| self.put(controller, file, text))
+    }
+
+    /// Without the kernel's accounting the file is not there, and then there is nothing to set.
+    fn set_if_there(&self, controller: &str, (file, text): &(&str, String)) -> Result<(), Failure> {
+        match write(&self.folder(controller).join(file), text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.step(|| format!("set {file} to {text}")),
+        }
     }
 
     /// Lets children of the parent have controllers; a group with processes of its own may not, so these move aside.
@@ -250,11 +129,11 @@ impl Groups {
         let Some(parent) = self.folders.first().and_then(|(_, folder)| folder.parent()) else {
             return Ok(());
         };
-        let enabled = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+        let switch = parent.join("cgroup.subtree_control");
+        let enabled = fs::read_to_string(&switch).unwrap_or_default();
         if CONTROLLERS.iter().all(|wanted| enabled.split_whitespace().any(|name| name == *wanted)) {
             return Ok(());
         }
-        let switch = parent.join("cgroup.subtree_control");
         let wanted = "+memory +pids +cpu";
         if fs::write(&switch, wanted).is_ok() {
             return Ok(());
@@ -271,38 +150,30 @@ impl Groups {
     }
 
     fn put(&self, controller: &str, file: &str, text: &str) -> Result<(), Failure> {
-        let path = self.folder(controller).join(file);
-        fs::write(&path, text).step(|| format!("set {file} to {text}"))
+        write(&self.folder(controller).join(file), text).step(|| format!("set {file} to {text}"))
     }
 
-    /// Without swap accounting the file is not there, and then there is nothing to turn off.
-    fn turn_swap_off(&self, limits: &Limits) -> Result<(), Failure> {
-        let (file, text) = match self.version {
-            Version::V1 => ("memory.memsw.limit_in_bytes", limits.memory.to_string()),
-            Version::V2 => ("memory.swap.max", "0".to_owned()),
-        };
-        let present = self.folder("memory").join(file).exists();
-        if present { self.put("memory", file, &text) } else { Ok(()) }
-    }
-
-    fn folder(&self, controller: &str) -> &Path {
+    /// The folder of a controller.
+    pub(crate) fn folder(&self, controller: &str) -> &Path {
         let found = self.folders.iter().find(|(name, _)| name == controller).or(self.folders.first());
         found.map_or(Path::new(""), |(_, folder)| folder)
     }
 
-    /// Moves the calling process into all groups.
-    pub fn enter(&self) -> Result<(), Failure> {
-        for (controller, folder) in &self.folders {
-            fs::write(folder.join("cgroup.procs"), "0").step(|| format!("enter the {controller} group"))?;
+    fn read(&self, controller: &str, file: &str) -> Option<String> {
+        fs::read_to_string(self.folder(controller).join(file)).ok()
+    }
+
+    /// The folder through which version 2 places, kills, freezes and counts, if there is one.
+    fn unified(&self) -> Option<&Path> {
+        match self.version {
+            Version::V1 => self.placing.as_deref(),
+            Version::V2 => Some(self.folder("unified")),
         }
-        Ok(())
     }
 
     /// The swap that the cell may use: what its own limit leaves, or, where nothing counts it, what the machine has.
     pub fn swap(&self) -> Option<u64> {
-        let read = |file: &str| -> Option<u64> {
-            fs::read_to_string(self.folder("memory").join(file)).ok()?.trim().parse().ok()
-        };
+        let read = |file: &str| -> Option<u64> { self.read("memory", file)?.trim().parse().ok() };
         let limited = match self.version {
             Version::V1 => {
                 let both = read("memory.memsw.limit_in_bytes");
@@ -313,37 +184,22 @@ impl Groups {
         limited.or_else(machine_swap)
     }
 
-    /// How often the kernel killed in here for lack of memory.
-    pub fn oom_kills(&self) -> Option<u64> {
+    /// Bytes of memory in use now.
+    pub fn memory(&self) -> Option<u64> {
         let file = match self.version {
-            Version::V1 => "memory.oom_control",
-            Version::V2 => "memory.events",
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
         };
-        let text = fs::read_to_string(self.folder("memory").join(file)).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+        self.read("memory", file)?.trim().parse().ok()
     }
 
-    /// The peak of memory since the last reset.
-    pub fn peak_memory(&self) -> Option<u64> {
-        let file = match self.version {
-            Version::V1 => "memory.max_usage_in_bytes",
-            Version::V2 => "memory.peak",
-        };
-        fs::read_to_string(self.folder("memory").join(file)).ok()?.trim().parse().ok()
-    }
-
-    /// Starts a new peak; only version 1 can.
-    pub fn reset_peak(&self) {
-        if self.version == Version::V1 {
-            // Missing this only makes the figure larger than it is.
-            let _ = fs::write(self.folder("memory").join("memory.max_usage_in_bytes"), "0");
+    /// For how long the processor limit held processes back, in microseconds, since the group was made.
+    pub fn throttled_us(&self) -> Option<u64> {
+        let text = self.read("cpu", "cpu.stat")?;
+        match self.version {
+            Version::V1 => field(&text, "throttled_time").map(|nanoseconds| nanoseconds / 1000),
+            Version::V2 => field(&text, "throttled_usec"),
         }
-    }
-
-    /// The processes and threads in the cell now, dead ones that nobody waited for included.
-    pub fn count(&self) -> Option<u32> {
-        let text = fs::read_to_string(self.folder("pids").join("pids.current")).ok()?;
-        Some(text.trim().parse::<u32>().ok()?.saturating_sub(OWN_PROCESSES))
     }
 
     /// Takes the processor limit away: what is to die needs time to do so.
@@ -353,45 +209,70 @@ impl Groups {
             Version::V2 => ("cpu.max", "max"),
         };
         // Missing this only makes the end slower.
-        let _ = fs::write(self.folder("cpu").join(file), text);
+        let _ = write(&self.folder("cpu").join(file), text);
     }
 
     /// Puts the processor limit back.
     pub fn restore_processor_limit(&self, limits: &Limits) -> Result<(), Failure> {
-        let mut own =
-            settings(self.version, limits).into_iter().filter(|(controller, ..)| *controller == "cpu");
-        own.try_for_each(|(controller, file, text)| self.put(controller, file, &text))
+        self.set(&wanted(self.version, None, Some(limits.cpu_millis), None))
     }
 
     /// What the kernel says the limits are.
     pub fn read_limits(&self) -> Option<Limits> {
-        let read = |controller: &str, file: &str| fs::read_to_string(self.folder(controller).join(file)).ok();
         let (memory, quota) = match self.version {
-            Version::V1 => (read("memory", "memory.limit_in_bytes")?, read("cpu", "cpu.cfs_quota_us")?),
-            Version::V2 => (read("memory", "memory.max")?, read("cpu", "cpu.max")?),
+            Version::V1 => {
+                (self.read("memory", "memory.limit_in_bytes")?, self.read("cpu", "cpu.cfs_quota_us")?)
+            }
+            Version::V2 => (self.read("memory", "memory.max")?, self.read("cpu", "cpu.max")?),
         };
         let quota: u64 = quota.split_whitespace().next()?.parse().ok()?;
         Some(Limits {
             memory: memory.trim().parse().ok()?,
             cpu_millis: u32::try_from(quota * 1000 / PERIOD_US).ok()?,
-            pids: read("pids", "pids.max")?.trim().parse::<u32>().ok()?.saturating_sub(OWN_PROCESSES),
+            pids: self.read("pids", "pids.max")?.trim().parse().ok()?,
+            disk: None,
         })
     }
 
-    /// The processes in the groups now.
+    /// The processes in the groups now, those of commands included.
     pub fn processes(&self) -> Vec<i32> {
-        let mut all: Vec<i32> = self.folders.iter().flat_map(|(_, folder)| members(folder)).collect();
+        let mut all: Vec<i32> = self.all().flat_map(|folder| members_below(folder)).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
+    /// Lets every process stand still, or go on; says whether the kernel did.
+    pub(crate) fn freeze(&self, still: bool, patience: Duration) -> bool {
+        let Some(folder) = self.unified() else { return false };
+        if write(&folder.join("cgroup.freeze"), if still { "1" } else { "0" }).is_err() {
+            return false;
+        }
+        let deadline = Instant::now() + patience;
+        let wanted = u64::from(still);
+        loop {
+            let events = fs::read_to_string(folder.join("cgroup.events")).unwrap_or_default();
+            if field(&events, "frozen") == Some(wanted) {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     /// Kills what is inside and removes the groups; what is not there is fine.
     pub fn remove(&self, patience: Duration) -> Result<(), Failure> {
+        if self.remove_folders().is_ok() {
+            return Ok(());
+        }
         let deadline = Instant::now() + patience;
         self.lift_processor_limit();
         loop {
-            self.kill();
+            for folder in self.all() {
+                kill_below(folder);
+            }
             match self.remove_folders() {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_micros(200));
@@ -401,29 +282,129 @@ impl Groups {
         }
     }
 
-    fn kill(&self) {
-        for (_, folder) in &self.folders {
-            if members(folder).is_empty() || fs::write(folder.join("cgroup.kill"), "1").is_ok() {
-                continue;
-            }
-            for pid in members(folder) {
-                if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                    // Gone already is what is wanted.
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
-            }
-        }
+    fn remove_folders(&self) -> io::Result<()> {
+        self.all().try_for_each(|folder| remove_below(folder))
+    }
+}
+
+/// The groups of one command: some its own, the others those of its cell.
+#[derive(Debug)]
+pub(crate) struct CommandGroups {
+    groups: Groups,
+    own: Vec<PathBuf>,
+}
+
+impl CommandGroups {
+    fn create(&self, limits: &ExecLimits, memory: u64) -> Result<(), Failure> {
+        self.own.iter().try_for_each(|folder| make(folder))?;
+        self.groups.limit_sockets(memory)?;
+        self.groups.set(&wanted(self.groups.version, limits.memory, limits.cpu_millis, limits.pids))
     }
 
-    fn remove_folders(&self) -> io::Result<()> {
-        for (_, folder) in &self.folders {
-            match fs::remove_dir(folder) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => other?,
-            }
+    /// The folder to clone into, where version 2 has one.
+    pub(crate) fn place(&self) -> Result<Option<OwnedFd>, Failure> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |folder: &Path| rustix::fs::open(folder, flags, Mode::empty());
+        self.groups.unified().map(open).transpose().step(|| "open the command's group".to_owned())
+    }
+
+    /// Moves the calling process, which has one thread, into the groups of version 1.
+    pub(crate) fn enter(&self) -> Result<(), Failure> {
+        if self.groups.version == Version::V2 {
+            return Ok(());
+        }
+        for (controller, folder) in &self.groups.folders {
+            write(&folder.join("tasks"), "0").step(|| format!("enter the {controller} group"))?;
         }
         Ok(())
     }
+
+    /// How often the kernel killed in here for lack of memory.
+    pub(crate) fn oom_kills(&self) -> Option<u64> {
+        let file = match self.groups.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        field(&self.groups.read("memory", file)?, "oom_kill")
+    }
+
+    /// The peak of memory.
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
+        let file = match self.groups.version {
+            Version::V1 => "memory.max_usage_in_bytes",
+            Version::V2 => "memory.peak",
+        };
+        self.groups.read("memory", file)?.trim().parse().ok()
+    }
+
+    /// User and system time of the whole tree in microseconds, where version 2 counts it.
+    pub(crate) fn cpu_us(&self) -> Option<(u64, u64)> {
+        let text = fs::read_to_string(self.groups.unified()?.join("cpu.stat")).ok()?;
+        Some((field(&text, "user_usec")?, field(&text, "system_usec")?))
+    }
+
+    /// For how long processes had to wait, where the kernel counts that.
+    pub(crate) fn pressure(&self) -> Option<Pressure> {
+        let folder = self.groups.unified()?;
+        let total = |file: &str| -> Option<u64> {
+            let text = fs::read_to_string(folder.join(file)).ok()?;
+            let some = text.lines().find(|line| line.starts_with("some "))?;
+            some.rsplit_once("total=")?.1.trim().parse().ok()
+        };
+        Some(Pressure {
+            cpu_us: total("cpu.pressure")?,
+            memory_us: total("memory.pressure")?,
+            io_us: total("io.pressure")?,
+        })
+    }
+
+    /// The living processes of the command.
+    pub(crate) fn members(&self) -> Vec<i32> {
+        members(self.census())
+    }
+
+    /// The folder that says who belongs to the command.
+    fn census(&self) -> &Path {
+        self.groups.unified().unwrap_or_else(|| self.groups.folder("pids"))
+    }
+
+    /// Kills everything in here until nothing is left; gives the number of processes that are left all the same.
+    pub(crate) fn kill(&self, patience: Duration) -> u32 {
+        let folder = self.census();
+        let deadline = Instant::now() + patience;
+        // Where the kernel cannot kill all at once, nobody may have children meanwhile.
+        if !folder.join("cgroup.kill").exists() {
+            let _ = write(&folder.join("pids.max"), "0");
+        }
+        loop {
+            kill_members(folder);
+            let left = members(folder).len();
+            if left == 0 || Instant::now() > deadline {
+                return u32::try_from(left).unwrap_or(u32::MAX);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Removes the groups that are the command's own.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.own.iter().try_for_each(|folder| remove_one(folder))
+    }
+}
+
+fn make(folder: &Path) -> Result<(), Failure> {
+    fs::create_dir(folder).step(|| format!("create control group {}", folder.display()))
+}
+
+/// The files of the kernel take one write each; nothing is truncated, nothing created.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, text.as_bytes())?;
+    Ok(())
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 fn machine_swap() -> Option<u64> {
@@ -435,6 +416,65 @@ fn machine_swap() -> Option<u64> {
 fn members(folder: &Path) -> Vec<i32> {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
+}
+
+/// Groups of commands are the only ones below a cell's.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+}
+
+fn members_below(folder: &Path) -> Vec<i32> {
+    let mut all = members(folder);
+    all.extend(below(folder).iter().flat_map(|folder| members(folder)));
+    all
+}
+
+fn kill_below(folder: &Path) {
+    for folder in below(folder).iter().map(PathBuf::as_path).chain([folder]) {
+        kill_members(folder);
+    }
+}
+
+/// All at once where the kernel can, so that nothing escapes by having children. It passes over processes whose first
+/// thread has ended, so those that are left are killed one by one.
+fn kill_members(folder: &Path) {
+    if !members(folder).is_empty() {
+        let _ = write(&folder.join("cgroup.kill"), "1");
+    }
+    for pid in members(folder) {
+        kill_member(folder, pid);
+    }
+}
+
+/// Between the listing and the killing a number may have gone to a stranger: held by a descriptor it cannot, so it is
+/// looked for in the group once more.
+fn kill_member(folder: &Path, pid: i32) {
+    let Some(held) = Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok())
+    else {
+        return;
+    };
+    if members(folder).contains(&pid) {
+        // Gone already is what is wanted.
+        let _ = rustix::process::pidfd_send_signal(&held, Signal::KILL);
+    }
+}
+
+fn remove_below(folder: &Path) -> io::Result<()> {
+    match remove_one(folder) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            below(folder).iter().try_for_each(|folder| remove_one(folder))?;
+            remove_one(folder)
+        }
+        other => other,
+    }
+}
+
+fn remove_one(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// The no-internal-processes rule of version 2: a group that hands out controllers may hold no process itself.
@@ -451,113 +491,27 @@ fn move_aside(group: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn settings(version: Version, limits: &Limits) -> Vec<(&'static str, &'static str, String)> {
-    let quota = u64::from(limits.cpu_millis) * PERIOD_US / 1000;
-    let pids = ("pids", "pids.max", (limits.pids + OWN_PROCESSES).to_string());
+fn swap_setting(version: Version, memory: u64) -> (&'static str, String) {
     match version {
-        Version::V1 => vec![
-            ("memory", "memory.limit_in_bytes", limits.memory.to_string()),
-            ("cpu", "cpu.cfs_period_us", PERIOD_US.to_string()),
-            ("cpu", "cpu.cfs_quota_us", quota.to_string()),
-            pids,
-        ],
-        Version::V2 => vec![
-            ("memory", "memory.max", limits.memory.to_string()),
-            ("cpu", "cpu.max", format!("{quota} {PERIOD_US}")),
-            pids,
-        ],
+        Version::V1 => ("memory.memsw.limit_in_bytes", memory.to_string()),
+        Version::V2 => ("memory.swap.max", "0".to_owned()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits { memory: 1 << 20, cpu_millis: 1500, pids: 10 };
-
-    /// A folder that looks like a version 2 tree; the kernel's own files are plain files here.
-    fn tree(controllers: &str) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("cgroup.controllers"), controllers).unwrap();
-        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
-        fs::write(folder.path().join("cgroup.subtree_control"), "").unwrap();
-        folder
-    }
-
-    fn mountinfo(at: &Path, kind: &str, options: &str) -> String {
-        format!("30 25 0:26 / {} rw,nosuid - {kind} {kind} {options}\n", at.display())
-    }
-
-    #[test]
-    fn version_two_is_taken_where_it_has_the_controllers() {
-        let folder = tree("cpuset cpu io memory pids");
-        let mounts = mountinfo(folder.path(), "cgroup2", "rw");
-        let parents = Parents::find_in(&mounts, "0::/\n", 1).unwrap();
-        assert_eq!(parents.version, Version::V2);
-        let groups = Groups::planned(&parents, "x");
-        groups.create(&LIMITS).unwrap();
-        assert_eq!(groups.read_limits(), Some(LIMITS));
-        assert_eq!(fs::read_to_string(groups.folder("cpu").join("cpu.max")).unwrap(), "150000 100000");
-        let enabled = fs::read_to_string(folder.path().join("cgroup.subtree_control")).unwrap();
-        assert_eq!(enabled, "+memory +pids +cpu");
-    }
-
-    #[test]
-    fn version_two_takes_the_folder_that_was_handed_over() {
-        let folder = tree("cpu memory pids");
-        let handed = folder.path().join("belljar-77");
-        fs::create_dir(&handed).unwrap();
-        for (file, text) in [("cgroup.procs", ""), ("cgroup.controllers", "cpu memory pids")] {
-            fs::write(handed.join(file), text).unwrap();
-        }
-        // The process is somewhere it may not write, as an ordinary user's is.
-        let own = "0::/user.slice\n";
-        let parents = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), own, 77).unwrap();
-        assert_eq!(parents.folders, vec![("unified".to_owned(), handed.clone())]);
-        fs::write(handed.join("cgroup.controllers"), "pids").unwrap();
-        let refused = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), own, 77);
-        assert_eq!(refused, Err(NoParents::NoControllers(handed)));
-    }
-
-    #[test]
-    fn version_two_groups_are_made_beside_those_that_were_moved_aside() {
-        let folder = tree("cpu memory pids");
-        let scope = folder.path().join("scope");
-        fs::create_dir(&scope).unwrap();
-        for (file, text) in [("cgroup.procs", ""), ("cgroup.controllers", "cpu memory pids")] {
-            fs::write(scope.join(file), text).unwrap();
-        }
-        let own = "0::/scope/belljar-supervisor\n";
-        let parents = Parents::find_in(&mountinfo(folder.path(), "cgroup2", "rw"), own, 77).unwrap();
-        assert_eq!(parents.folders, vec![("unified".to_owned(), scope)]);
-    }
-
-    #[test]
-    fn an_empty_version_two_tree_leaves_the_choice_to_version_one() {
-        let empty = tree("");
-        let one = tree("");
-        let mounts =
-            mountinfo(empty.path(), "cgroup2", "rw") + &mountinfo(one.path(), "cgroup", "rw,memory,pids,cpu");
-        let own = "3:memory,pids,cpu:/\n0::/\n";
-        assert_eq!(Parents::find_in(&mounts, own, 1).unwrap().version, Version::V1);
-    }
-
-    #[test]
-    fn a_controller_that_is_not_mounted_is_said() {
-        let one = tree("");
-        let mounts = mountinfo(one.path(), "cgroup", "rw,memory");
-        assert_eq!(Parents::find_in(&mounts, "3:memory:/\n", 1), Err(NoParents::NotMounted));
-    }
-
-    #[test]
-    fn the_path_below_a_partial_mount_is_right() {
-        let tree = Tree {
-            at: PathBuf::from("/sys/fs/cgroup/memory"),
-            root: PathBuf::from("/docker/abc"),
-            version: Version::V1,
-            options: Vec::new(),
-        };
-        assert_eq!(inside(&tree, Path::new("/docker/abc/sub")), Path::new("/sys/fs/cgroup/memory/sub"));
-        assert_eq!(inside(&tree, Path::new("/docker/abc")), Path::new("/sys/fs/cgroup/memory/"));
-    }
+/// The files and texts that set these limits.
+fn wanted(
+    version: Version,
+    memory: Option<u64>,
+    cpu_millis: Option<u32>,
+    pids: Option<u32>,
+) -> Vec<(&'static str, &'static str, String)> {
+    let quota = cpu_millis.map(|millis| u64::from(millis) * PERIOD_US / 1000);
+    let (memory_file, cpu) = match version {
+        Version::V1 => ("memory.limit_in_bytes", quota.map(|quota| ("cpu.cfs_quota_us", quota.to_string()))),
+        Version::V2 => ("memory.max", quota.map(|quota| ("cpu.max", format!("{quota} {PERIOD_US}")))),
+    };
+    let memory = memory.map(|bytes| ("memory", memory_file, bytes.to_string()));
+    let cpu = cpu.map(|(file, text)| ("cpu", file, text));
+    let pids = pids.map(|pids| ("pids", "pids.max", pids.to_string()));
+    [memory, cpu, pids].into_iter().flatten().collect()
 }

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecSpec, Guest};
+use crate::cell::{ExecLimits, ExecSpec, Streams, User};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::ids::Ids;
@@ -19,21 +19,22 @@ const OPEN_FILES: (u64, u64) = (1024, 65_536);
 /// Everything a guest process is stripped down to.
 #[derive(Debug)]
 pub(crate) struct Cage<'a> {
-    /// Who the guest is.
-    pub guest: &'a Guest,
+    /// Who it is to be inside.
+    pub user: User,
     /// How ids map.
     pub ids: Ids,
     /// The syscall filter.
     pub filter: &'a Filter,
     /// The most processes and threads, also where no control group counts them.
     pub pids: u32,
+    /// Limits of the command's own.
+    pub limits: ExecLimits,
 }
 
 impl Cage<'_> {
     /// Gives up every power of this process; after this it is as weak as guest code.
     pub(crate) fn enter(&self) -> Result<(), Failure> {
         kernel::reset_signals().step(|| "reset signals".to_owned())?;
-        rustix::process::setsid().step(|| "start a session".to_owned())?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         self.limit_resources()?;
         // Before the change of identity, which takes away the power to do so.
@@ -51,12 +52,18 @@ impl Cage<'_> {
         // One byte, not none: a host that pipes cores into a program obeys only this limit.
         let nothing = Rlimit { current: Some(1), maximum: Some(1) };
         rustix::process::setrlimit(Resource::Core, nothing).step(|| "forbid core files".to_owned())?;
-        lower(Resource::Nofile, OPEN_FILES)?;
-        lower(Resource::Nproc, (u64::from(self.pids), u64::from(self.pids)))
+        lower(Resource::Nofile, self.limits.open_files.map_or(OPEN_FILES, |most| (most, most)))?;
+        if let Some(millis) = self.limits.cpu_time_ms {
+            // The keeper counts the whole tree; this stops a single process also where nobody can.
+            let seconds = millis.div_ceil(1000);
+            lower(Resource::Cpu, (seconds, seconds + 1))?;
+        }
+        let pids = u64::from(self.limits.pids.unwrap_or(self.pids));
+        lower(Resource::Nproc, (pids, pids))
     }
 
     fn change_identity(&self) -> Result<(), Failure> {
-        let (uid, gid) = (self.guest.uid, self.guest.gid);
+        let User { uid, gid } = self.user;
         if self.ids.is_range() {
             kernel::clear_groups().step(|| "clear groups".to_owned())?;
         }
@@ -113,6 +120,10 @@ fn prepare(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Re
         .map(|(key, value)| c_string(&format!("{key}={value}")))
         .collect::<Result<_, _>>()?;
     take_streams(streams)?;
+    rustix::process::setsid().step(|| "start a session".to_owned())?;
+    if matches!(exec.streams, Streams::Terminal(_)) {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).step(|| "take the terminal".to_owned())?;
+    }
     cage.enter()?;
     Ok((programs, arguments, environment))
 }

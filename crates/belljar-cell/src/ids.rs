@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Pid;
 
-use crate::cell::Guest;
+use crate::cell::{Guest, User};
 use crate::failure::{Failure, Step};
 use crate::kernel;
 
@@ -73,6 +73,27 @@ impl Ids {
         }
     }
 
+    /// Whether a user of this number exists inside.
+    pub(crate) fn check(self, user: User, guest: &Guest) -> Result<(), Failure> {
+        match self {
+            Ids::Range { .. } if user.uid < COUNT && user.gid < COUNT => Ok(()),
+            Ids::Caller { .. } if (user.uid, user.gid) == (guest.uid, guest.gid) => Ok(()),
+            Ids::Range { .. } => Err(Failure::new(format!("user ids inside go from 0 to {}", COUNT - 1))),
+            Ids::Caller { .. } => Err(Failure::new(format!(
+                "a sandbox of an ordinary user has one user inside, {}:{}",
+                guest.uid, guest.gid
+            ))),
+        }
+    }
+
+    /// The first id outside, of a range.
+    pub(crate) fn base(self) -> Option<u32> {
+        match self {
+            Ids::Range { base } => Some(base),
+            Ids::Caller { .. } => None,
+        }
+    }
+
     /// Writes the maps of a process that just got its user namespace.
     pub fn write_maps(self, pid: Pid, guest: &Guest) -> Result<(), Failure> {
         let (users, groups) = match self {
@@ -95,6 +116,20 @@ impl Ids {
         put(pid, "uid_map", &format!("{uid} {} 1", self.outside_user(guest.uid)))?;
         put(pid, "gid_map", &format!("{gid} {} 1", self.outside_group(guest.gid)))
     }
+}
+
+/// Moves this process, an ordinary user's, into a user namespace of its own in which it is still itself.
+///
+/// There it has the powers over the cell's namespaces that root has anywhere, and none it did not have over the host.
+pub fn enter_lobby() -> Result<(), Failure> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // SAFETY: this process has one thread; a user namespace changes no memory.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUSER) }
+        .step(|| "create a user namespace".to_owned())?;
+    let own = rustix::process::getpid();
+    put(own, "setgroups", "deny")?;
+    put(own, "uid_map", &format!("{uid} {uid} 1"))?;
+    put(own, "gid_map", &format!("{gid} {gid} 1"))
 }
 
 fn put(pid: Pid, file: &str, text: &str) -> Result<(), Failure> {

@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use rustix::process::{DumpableBehavior, Signal};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Pid, Signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{CellSpec, Network, Refusal};
@@ -20,108 +24,144 @@ use crate::wire::{Channel, Received};
 /// How long killed processes may take to be gone before they count as survivors.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the doorman tells the init once.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Go {
+/// The namespaces that a command enters, in this order, and the name of each in `/proc/self/ns`. It is born in the
+/// process namespace, and makes a control group namespace of its own.
+pub(crate) const NAMESPACES: [(&str, LinkNameSpaceType); 6] = [
+    ("user", LinkNameSpaceType::User),
+    ("mnt", LinkNameSpaceType::Mount),
+    ("net", LinkNameSpaceType::Network),
+    ("ipc", LinkNameSpaceType::InterProcessCommunication),
+    ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
+    ("time_for_children", LinkNameSpaceType::Time),
+];
+
+/// What the keeper tells the init.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Order {
     /// The id maps are there; the mounts come along, or are to be cut off by the init itself.
     Build,
-}
-
-/// What the init answers.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Built {
-    /// The root stands; the link's descriptor comes along if there is one.
-    Ready(Option<LinkKind>),
-    /// Something this machine does not let us have.
-    Refused(Refusal),
-    /// It failed.
-    Failed(Failure),
-}
-
-/// What the keeper asks of the init.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// Kill everything but the init, and count what is left.
-    Sweep,
-    /// The same, counting first: where no control group has the number at hand.
-    CountAndSweep,
-    /// Only count.
-    Count,
+    /// Kill everything but the init, or only what carries the mark, and count what is left.
+    Sweep(Option<u64>),
+    /// Only count, everything or what carries the mark.
+    Count(Option<u64>),
     /// Name the network interfaces.
     Interfaces,
 }
 
-/// What the init answers to an order.
+/// What the init answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// Living processes beside the init, before and after.
+    /// The root stands; [`NAMESPACES`] come along, the process namespace, the folder of terminals, and the link if
+    /// there is one.
+    Ready {
+        /// What kind of link.
+        link: Option<LinkKind>,
+    },
+    /// Something this machine does not let us have.
+    Refused(Refusal),
+    /// Living processes beside the init, before and after the killing.
     Swept {
-        /// Before the killing, where that was asked for.
-        before: Option<u32>,
+        /// Before it.
+        before: u32,
         /// After it.
         after: u32,
     },
     /// The network interfaces there are.
     Interfaces(Vec<String>),
-    /// It could not be found out.
+    /// It could not be done.
     Failed(Failure),
 }
 
 /// The life of the init; never returns.
-pub(crate) fn live(spec: &CellSpec, ids: Ids, doorman: &Channel, keeper: &Channel) -> ! {
-    let code = match set_up(spec, ids, doorman) {
+pub(crate) fn live(spec: &CellSpec, ids: Ids, keeper: &Channel) -> ! {
+    let code = match set_up(spec, ids, keeper) {
         Ok(()) => serve(keeper),
-        Err(Built::Ready(_)) => 0,
-        Err(answer) => {
+        Err(report) => {
             // Nobody to tell is nobody to serve.
-            let _ = doorman.send(&answer, &[]);
+            let _ = keeper.send(&report, &[]);
             1
         }
     };
     kernel::exit_now(code)
 }
 
-fn set_up(spec: &CellSpec, ids: Ids, doorman: &Channel) -> Result<(), Built> {
-    let mounts = match doorman.receive::<Go>() {
-        Ok(Received::Message(Go::Build, mounts)) => mounts,
-        Ok(Received::Closed) | Err(_) => return Err(Built::Failed(Failure::new("the doorman is gone"))),
+fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
+    // What needs no id map is done while the keeper writes it.
+    let namespaces = begin(spec).map_err(Report::Failed)?;
+    let mounts = match keeper.receive::<Order>() {
+        Ok(Received::Message(Order::Build, mounts)) => mounts,
+        Ok(_) | Err(_) => return Err(Report::Failed(Failure::new("the keeper is gone"))),
     };
-    link::raise_loopback().step(|| "raise the loopback".to_owned()).map_err(Built::Failed)?;
     let link = match spec.network {
         Network::None => None,
         Network::Link => {
-            Some(link::open_link().map_err(|error| Built::Refused(Refusal::Link(error.to_string())))?)
+            Some(link::open_link().map_err(|error| Report::Refused(Refusal::Link(error.to_string())))?)
         }
     };
-    build(spec, ids, mounts).map_err(Built::Failed)?;
-    let (kind, descriptor) = link.map_or((None, None), |(kind, fd)| (Some(kind), Some(fd)));
-    let descriptors: Vec<_> = descriptor.iter().map(std::os::fd::AsFd::as_fd).collect();
-    let sent = doorman.send(&Built::Ready(kind), &descriptors);
-    sent.step(|| "answer the doorman".to_owned()).map_err(Built::Failed)
+    let mut descriptors = namespaces;
+    descriptors.push(build(spec, ids, mounts).map_err(Report::Failed)?);
+    let kind = link.as_ref().map(|(kind, _)| *kind);
+    descriptors.extend(link.map(|(_, descriptor)| descriptor));
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let sent = keeper.send(&Report::Ready { link: kind }, &borrowed);
+    sent.step(|| "answer the keeper".to_owned()).map_err(Report::Failed)
 }
 
-fn build(spec: &CellSpec, ids: Ids, mounts: Vec<std::os::fd::OwnedFd>) -> Result<(), Failure> {
-    let (uid, gid) = ids.init_user(&spec.guest);
+/// While the host's /proc is in sight, and before a change of identity hides this process.
+fn begin(spec: &CellSpec) -> Result<Vec<OwnedFd>, Failure> {
+    make_namespaces()?;
+    link::raise_loopback().step(|| "raise the loopback".to_owned())?;
+    rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
+    start_clocks()?;
+    let names = NAMESPACES.iter().map(|(name, _)| *name).chain(["pid"]);
+    names.map(|name| open(&format!("/proc/self/ns/{name}"), OFlags::RDONLY)).collect()
+}
+
+/// Done here and not by the cloning keeper, which has other things to do meanwhile.
+fn make_namespaces() -> Result<(), Failure> {
+    let all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    // SAFETY: this process has one thread and shares nothing that these namespaces would separate.
+    unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }.step(|| "create namespaces".to_owned())
+}
+
+/// Builds the root and gives the folder of the cell's terminals.
+fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Failure> {
     if ids.is_range() {
+        let (uid, gid) = ids.init_user(&spec.guest);
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(uid, gid)?;
     }
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .step(|| "watch the keeper".to_owned())?;
-    rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, mounts)?,
         Ids::Caller { .. } => Sources::open(spec, None)?,
     };
     root::build(spec, sources)?;
-    weaken()
+    let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
+    weaken()?;
+    Ok(terminals)
 }
 
-/// Keeps only what killing needs, and shuts this process's memory and files to the guest.
+/// Gives the commands clocks that began with the cell: how long the machine has been up is none of their business.
+fn start_clocks() -> Result<(), Failure> {
+    let offset = |clock| -> i64 { -rustix::time::clock_gettime(clock).tv_sec };
+    let monotonic = offset(rustix::time::ClockId::Monotonic);
+    let boot = offset(rustix::time::ClockId::Boottime);
+    let text = format!("monotonic {monotonic} 0\nboottime {boot} 0\n");
+    fs::write("/proc/self/timens_offsets", text).step(|| "set the cell's clocks".to_owned())
+}
+
+fn open(path: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).step(|| format!("open {path}"))
+}
+
+/// Keeps only what counting and killing need, and shuts this process's memory and files to the guest.
 fn weaken() -> Result<(), Failure> {
     kernel::reap_by_kernel();
     kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
-    kernel::keep_capabilities(1 << kernel::CAP_KILL).step(|| "drop capabilities".to_owned())?;
+    kernel::keep_capabilities(1 << kernel::CAP_KILL | 1 << kernel::CAP_SYS_PTRACE)
+        .step(|| "drop capabilities".to_owned())?;
     kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "hide from the guest".to_owned())
@@ -134,9 +174,9 @@ fn serve(keeper: &Channel) -> i32 {
             Ok(Received::Closed) | Err(_) => return 0,
         };
         let report = match order {
-            Order::Sweep => sweep(None),
-            Order::CountAndSweep => others().and_then(|before| sweep(Some(before))),
-            Order::Count => others().map(|count| Report::Swept { before: Some(count), after: count }),
+            Order::Build => Err(Failure::new("the root stands already")),
+            Order::Sweep(mark) => sweep(mark),
+            Order::Count(mark) => others(mark).map(|count| Report::Swept { before: count, after: count }),
             Order::Interfaces => Ok(Report::Interfaces(interfaces())),
         };
         if keeper.send(&report.unwrap_or_else(Report::Failed), &[]).is_err() {
@@ -145,13 +185,18 @@ fn serve(keeper: &Channel) -> i32 {
     }
 }
 
-/// Kills everything in the process namespace but this init, at once: the kernel walks all of it under one lock, and a
-/// process with a pending kill cannot fork, so nothing escapes by being quick.
-fn sweep(before: Option<u32>) -> Result<Report, Failure> {
+/// Kills everything in the process namespace but this init at once: the kernel walks all of it under one lock, and a
+/// process with a pending kill cannot fork, so nothing escapes by being quick. What carries a mark can only be killed
+/// one by one; what outruns that for too long takes the whole cell with it.
+fn sweep(mark: Option<u64>) -> Result<Report, Failure> {
+    let before = others(mark)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        kernel::kill_all_others();
-        let after = others()?;
+        match mark {
+            Some(mark) if Instant::now() < deadline - PATIENCE / 2 => kill_marked(mark)?,
+            Some(_) | None => kernel::kill_all_others(),
+        }
+        let after = others(mark)?;
         if after == 0 || Instant::now() > deadline {
             return Ok(Report::Swept { before, after });
         }
@@ -159,16 +204,41 @@ fn sweep(before: Option<u32>) -> Result<Report, Failure> {
     }
 }
 
-/// Living processes beside this one; a whole zombie is dead and only waits for its parent outside.
-fn others() -> Result<u32, Failure> {
-    let step = || "look into /proc".to_owned();
-    let mut living = 0;
-    for entry in fs::read_dir("/proc").step(step)? {
-        let number = entry.step(step)?.file_name().to_string_lossy().parse::<u32>();
-        if let Ok(pid) = number
-            && pid != 1
-            && is_alive(pid).step(step)?
+fn kill_marked(mark: u64) -> Result<(), Failure> {
+    for pid in processes()? {
+        if carries(pid, mark)
+            && let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw)
         {
+            // Gone already is what is wanted; nobody but the guest's own can have the number in here.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+    Ok(())
+}
+
+/// A command's own namespace is its mark.
+fn carries(pid: u32, mark: u64) -> bool {
+    fs::metadata(format!("/proc/{pid}/ns/uts")).is_ok_and(|found| found.ino() == mark)
+}
+
+fn processes() -> Result<Vec<u32>, Failure> {
+    let step = || "look into /proc".to_owned();
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc").step(step)? {
+        if let Ok(pid) = entry.step(step)?.file_name().to_string_lossy().parse::<u32>()
+            && pid != 1
+        {
+            all.push(pid);
+        }
+    }
+    Ok(all)
+}
+
+/// Living processes beside this one; a whole zombie is dead and only waits for its parent outside.
+fn others(mark: Option<u64>) -> Result<u32, Failure> {
+    let mut living = 0;
+    for pid in processes()? {
+        if is_alive(pid).step(|| "look into /proc".to_owned())? && mark.is_none_or(|mark| carries(pid, mark)) {
             living += 1;
         }
     }

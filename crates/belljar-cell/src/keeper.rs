@@ -1,575 +1,547 @@
 //! The keeper: one process per cell, its only parent. No keeper, no cell.
+//!
+//! One thread, one loop: it waits for clients, commands, their output and the clock, and does one thing at a time.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{DumpableBehavior, Pid, Signal, pidfd_send_signal};
+use rustix::process::{PidfdFlags, Signal};
 
 use crate::cell::{
-    Answer, CellSpec, Control, Created, Ended, ExecEnd, ExecSpec, Isolation, Refusal, Request, Weakness,
+    Answer, Created, Ended, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop, Streams,
 };
-use crate::doorman::{Call, Doorman, Outcome, Reply};
+use crate::command::{Finished, Running, now_ms};
+use crate::courier::Errand;
 use crate::failure::{Failure, Step};
-use crate::groups::{Groups, Parents};
-use crate::guest::NotStarted;
-use crate::ids::Ids;
+use crate::groups::Groups;
 use crate::init::{Order, Report};
-use crate::kernel::{self, Cloned, Waited};
-use crate::lease::{Held, Lease};
-use crate::link::LinkKind;
-use crate::probe::Finding;
-use crate::scratch::Scratch;
+use crate::kernel;
+use crate::listener::Listener;
+use crate::site::{PATIENCE, Site, poll_for};
 use crate::wire::{Channel, Received};
 
-/// How long what was killed may take to be gone.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How often what the kernel does not report by itself is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How many ended commands are remembered.
+const REMEMBERED: usize = 1000;
+/// The longest wait at once.
+const LONG: Duration = Duration::from_secs(3600);
 
-/// The first argument that turns the program into a keeper.
-pub const ARGUMENT: &str = "--belljar-keeper";
-
-/// Becomes a keeper when the arguments say so; call this first in `main`, before any thread is started.
-pub fn run_if_asked() {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT) {
-        std::process::exit(live());
-    }
-}
-
-/// The keeper's life: its standard input is the socket to the client.
-fn live() -> i32 {
+/// The keeper's life, in a process that was forked for it and has one thread.
+pub(crate) fn live(client: Channel) -> i32 {
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
-    let Ok(client) = take_client() else { return 2 };
+    kernel::wait_for_children();
     let spec = match client.receive::<Request>() {
         Ok(Received::Message(Request::Create(spec), _)) => spec,
         _ => return 2,
     };
-    match Cell::create(&spec) {
-        Ok((mut cell, created, link)) => {
-            let descriptors: Vec<_> = link.iter().map(AsFd::as_fd).collect();
-            let answered = client.send(&Answer::Created(Box::new(created)), &descriptors);
-            drop(link);
-            if answered.is_ok() {
-                cell.serve(&client);
-            }
-            let failures = cell.destroy();
-            i32::from(client.send(&Answer::Destroyed(failures), &[]).is_err())
+    let (site, created, link) = match Site::raise(&spec) {
+        Ok(made) => made,
+        Err(answer) => return i32::from(client.send(&answer, &[]).is_err()),
+    };
+    let keeper = match Keeper::new(site, created) {
+        Ok(keeper) => keeper,
+        Err((site, failure)) => {
+            site.destroy();
+            return i32::from(client.send(&Answer::Failed(failure), &[]).is_err());
         }
-        Err(answer) => i32::from(client.send(&answer, &[]).is_err()),
-    }
+    };
+    keeper.serve(client, link)
 }
 
-/// Moves the socket away from the standard streams, which become the null device.
-fn take_client() -> std::io::Result<Channel> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    Ok(Channel::from_socket(socket))
+/// A living cell and everybody who has to do with it.
+struct Keeper {
+    site: Site,
+    created: Created,
+    created_ms: u64,
+    state: State,
+    listener: Option<Listener>,
+    deadline: Option<Instant>,
+    clients: BTreeMap<u64, Client>,
+    next_client: u64,
+    running: BTreeMap<u32, Running>,
+    ended: BTreeMap<u32, ExecInfo>,
+    next_command: u32,
+    logs: PathBuf,
 }
 
-/// A cell as its keeper holds it.
-struct Cell {
-    spec: CellSpec,
-    lease: Held,
-    groups: Option<Groups>,
-    doorman: Child,
-    to_doorman: Channel,
-    init: Child,
-    to_init: Channel,
-    /// The client asked for the end while no command ran; the next one is not begun.
-    interrupted: bool,
+/// A connection.
+struct Client {
+    channel: Channel,
+    /// The command that ends with this connection.
+    command: Option<u32>,
+    /// Commands whose end it waits for.
+    waits: Vec<u32>,
+    /// It asked for the end while no command ran; its next one is not begun.
+    interrupted: Option<Stop>,
+    /// It has made the cell stand still.
+    froze: bool,
 }
 
-struct Child {
-    pid: Pid,
-    pidfd: OwnedFd,
+/// Something that happened.
+#[derive(Clone, Copy)]
+enum Event {
+    Knock,
+    Init,
+    Client(u64),
+    Ended(u32),
+    Output(u32),
 }
 
-/// A cell in the making: what exists so far, so that a failure can be undone.
-struct Site {
-    lease: Held,
-    groups: Option<Groups>,
-    ids: Ids,
+/// Why the loop ends, and whom to tell.
+enum End {
+    Nobody,
+    Client(u64),
 }
 
-type Made = (Cell, Created, Option<OwnedFd>);
+/// The number of the client that made the cell.
+const OWNER: u64 = 0;
 
-impl Cell {
-    fn create(spec: &CellSpec) -> Result<Made, Answer> {
-        let groups = plan_groups(spec)?;
-        let lease = Lease::take(&spec.cells, &spec.id, groups.clone()).map_err(Answer::Failed)?;
-        let site = Site { lease, groups, ids: Ids::for_this_process(std::process::id()) };
-        if let Err(failure) = prepare(spec, &site) {
-            site.lease.release();
-            return Err(Answer::Failed(failure));
-        }
-        raise(spec, site)
-    }
-
-    /// Answers the client until it asks for the end or is gone.
-    fn serve(&mut self, client: &Channel) {
-        loop {
-            let (request, descriptors) = match client.receive::<Request>() {
-                Ok(Received::Message(request, descriptors)) => (request, descriptors),
-                Ok(Received::Closed) | Err(_) => return,
-            };
-            let answer = match request {
-                Request::Exec(exec) => self.exec(&exec, &descriptors, client),
-                Request::Interfaces => self.interfaces(),
-                Request::Interrupt => {
-                    self.interrupted = true;
-                    continue;
-                }
-                Request::Destroy => return,
-                Request::Create(_) => Ok(Answer::Failed(Failure::new("the cell exists already"))),
-            };
-            let answer = match answer {
-                Ok(answer) => answer,
-                Err(Gone::Failed(failure)) => Answer::Failed(failure),
-                Err(Gone::Client) => return,
-            };
-            drop(descriptors);
-            if client.send(&answer, &[]).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn exec(&mut self, exec: &ExecSpec, streams: &[OwnedFd], client: &Channel) -> Result<Answer, Gone> {
-        if self.interrupted {
-            return Ok(Answer::Ended(ExecEnd::not_begun()));
-        }
-        let before = self.groups.as_ref().and_then(Groups::oom_kills);
-        if let Some(groups) = &self.groups {
-            groups.reset_peak();
-        }
-        let started = Instant::now();
-        let mut end = match self.run(exec, streams, client, started) {
-            Ok(end) => end,
-            Err(Gone::Client) => return Err(Gone::Client),
-            Err(Gone::Failed(failure)) => self.starved(before, started).ok_or(Gone::Failed(failure))?,
+impl Keeper {
+    fn new(site: Site, created: Created) -> Result<Keeper, (Site, Failure)> {
+        let folder = site.spec.cells.join(&site.spec.id);
+        let logs = folder.join("logs");
+        let lasting = match site.spec.lifetime {
+            Lifetime::Owner => None,
+            Lifetime::Until { after_ms } => Some(Duration::from_millis(after_ms)),
         };
-        end.oom_kills = self.oom_since(before);
-        end.peak_memory = self.groups.as_ref().and_then(Groups::peak_memory);
-        Ok(Answer::Ended(end))
-    }
-
-    /// A cell that lost its own processes to a lack of memory that the guest brought about: that is how the command
-    /// ended, not a failure of the machine.
-    fn starved(&self, before: Option<u64>, started: Instant) -> Option<ExecEnd> {
-        let kills = self.oom_since(before)?;
-        if kills == 0 {
-            return None;
-        }
-        kill(&self.init);
-        let survivors = self.wait_for_the_end();
-        Some(ExecEnd {
-            ended: Ended::Signalled(libc::SIGKILL),
-            survivors,
-            wall_us: micros(started),
-            ..ExecEnd::not_begun()
+        let listener = match lasting.map(|_| Listener::open(&folder)).transpose() {
+            Ok(listener) => listener,
+            Err(failure) => return Err((site, failure)),
+        };
+        Ok(Keeper {
+            site,
+            created,
+            created_ms: now_ms(),
+            state: State::Ready,
+            listener,
+            deadline: lasting.map(|after| Instant::now() + after),
+            clients: BTreeMap::new(),
+            next_client: OWNER,
+            running: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            next_command: 1,
+            logs,
         })
     }
 
-    fn run(
+    /// Tells the client that the cell is there, serves until the end, and takes the cell down.
+    fn serve(mut self, client: Channel, link: Option<OwnedFd>) -> i32 {
+        let answered = self.announce(&client, link.as_ref());
+        drop(link);
+        let owned = self.site.spec.lifetime == Lifetime::Owner;
+        if answered.is_err() && owned {
+            self.site.destroy();
+            return 1;
+        }
+        self.welcome(client);
+        let told = loop {
+            if let Some(end) = self.turn() {
+                break end;
+            }
+        };
+        self.become_state(State::Ending);
+        for number in self.running.keys().copied().collect::<Vec<_>>() {
+            self.finish(number, Some(Ended::CellEnded));
+        }
+        let client = match told {
+            End::Client(number) => self.clients.remove(&number),
+            End::Nobody => None,
+        };
+        drop((self.listener, self.clients));
+        let failures = self.site.destroy();
+        match client {
+            Some(client) => i32::from(client.channel.send(&Answer::Destroyed(failures), &[]).is_err()),
+            None => i32::from(!failures.is_empty()),
+        }
+    }
+
+    /// The keeper itself comes along, so that the client can see its end.
+    fn announce(&self, client: &Channel, link: Option<&OwnedFd>) -> std::io::Result<()> {
+        let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+        let descriptors: Vec<_> = [Some(&own), link].into_iter().flatten().map(AsFd::as_fd).collect();
+        client.send(&Answer::Created(Box::new(self.created.clone())), &descriptors)
+    }
+
+    fn welcome(&mut self, channel: Channel) {
+        let client = Client { channel, command: None, waits: Vec::new(), interrupted: None, froze: false };
+        self.clients.insert(self.next_client, client);
+        self.next_client += 1;
+    }
+
+    fn become_state(&mut self, next: State) {
+        debug_assert!(self.state.may_become(next));
+        self.state = next;
+    }
+
+    /// Waits for something to happen and does what it asks for.
+    fn turn(&mut self) -> Option<End> {
+        let events = match self.wait() {
+            Ok(events) => events,
+            // A keeper that cannot wait cannot keep.
+            Err(_) => return Some(End::Nobody),
+        };
+        for event in events {
+            match event {
+                Event::Knock => self.open_up(),
+                Event::Init => return Some(End::Nobody),
+                Event::Ended(number) => self.finish(number, None),
+                Event::Output(number) => self.copy_output(number),
+                Event::Client(number) => {
+                    if let Some(end) = self.hear(number) {
+                        return Some(end);
+                    }
+                }
+            }
+        }
+        self.look_at_the_clock()
+    }
+
+    fn wait(&self) -> Result<Vec<Event>, Failure> {
+        let (events, descriptors): (Vec<Event>, Vec<BorrowedFd<'_>>) = self.sources().into_iter().unzip();
+        let mut watched: Vec<PollFd<'_>> = descriptors
+            .into_iter()
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+            .collect();
+        poll_for(&mut watched, self.patience())?;
+        let happened = events.into_iter().zip(&watched).filter(|(_, fd)| !fd.revents().is_empty());
+        Ok(happened.map(|(event, _)| event).collect())
+    }
+
+    /// Everything that can happen, and where it shows.
+    fn sources(&self) -> Vec<(Event, BorrowedFd<'_>)> {
+        let mut all = vec![(Event::Init, self.site.init().as_fd())];
+        all.extend(self.listener.iter().map(|listener| (Event::Knock, listener.as_fd())));
+        for (number, running) in &self.running {
+            // Output first: what a command wrote before its end is copied before its end is told.
+            let pipes = running.kept.iter().flat_map(|kept| kept.pipes.iter().flatten());
+            all.extend(pipes.map(|pipe| (Event::Output(*number), pipe.as_fd())));
+            all.push((Event::Ended(*number), running.pidfd().as_fd()));
+        }
+        all.extend(self.clients.iter().map(|(number, client)| (Event::Client(*number), client.channel.as_fd())));
+        all
+    }
+
+    /// How long until the clock asks for something.
+    fn patience(&self) -> Duration {
+        let deadlines = self.running.values().filter_map(|running| running.deadline).chain(self.deadline);
+        let left = deadlines.min().map_or(LONG, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if self.running.values().any(Running::is_metered) { left.min(LOOK) } else { left }
+    }
+
+    fn look_at_the_clock(&mut self) -> Option<End> {
+        let now = Instant::now();
+        let over = |running: &Running| -> Option<Ended> {
+            match running.deadline {
+                Some(deadline) if deadline <= now => Some(Ended::TimedOut),
+                _ => running.is_spent().then_some(Ended::CpuTimeLimit),
+            }
+        };
+        let spent: Vec<(u32, Ended)> =
+            self.running.iter().filter_map(|(number, running)| Some((*number, over(running)?))).collect();
+        for (number, ended) in spent {
+            self.finish(number, Some(ended));
+        }
+        self.deadline.is_some_and(|deadline| deadline <= now).then_some(End::Nobody)
+    }
+
+    fn open_up(&mut self) {
+        if let Some(channel) = self.listener.as_ref().and_then(Listener::accept) {
+            self.welcome(channel);
+        }
+    }
+
+    fn copy_output(&mut self, number: u32) {
+        if self.running.get_mut(&number).is_some_and(Running::copy_output) {
+            self.finish(number, Some(Ended::OutputLimit));
+        }
+    }
+
+    /// Ends a command and tells everybody who waits for that.
+    fn finish(&mut self, number: u32, forced: Option<Ended>) {
+        let Some(running) = self.running.remove(&number) else { return };
+        let mut info = running.info.clone();
+        let answer = match running.finish(&self.site, forced, self.running.is_empty()) {
+            Ok(Finished::Program(end)) => {
+                info.end = Some((*end).clone());
+                Answer::Ended(end)
+            }
+            Ok(Finished::Courier(Ok(()))) => Answer::Done,
+            Ok(Finished::Courier(Err(text))) => Answer::Failed(Failure::new(text)),
+            Err(failure) => Answer::Failed(failure),
+        };
+        for client in self.clients.values_mut() {
+            let waited = client.command == Some(number) || client.waits.contains(&number);
+            if client.command == Some(number) {
+                client.command = None;
+            }
+            client.waits.retain(|waiting| *waiting != number);
+            if waited {
+                // A client that is gone shows as such by itself.
+                let _ = client.channel.send(&answer, &[]);
+            }
+        }
+        self.ended.insert(number, info);
+        while self.ended.len() > REMEMBERED {
+            if let Some((oldest, _)) = self.ended.pop_first() {
+                let _ = std::fs::remove_file(self.logs.join(oldest.to_string()));
+            }
+        }
+    }
+
+    /// Takes one request of a client.
+    fn hear(&mut self, number: u64) -> Option<End> {
+        let client = self.clients.get(&number)?;
+        let (request, descriptors) = match client.channel.receive::<Request>() {
+            Ok(Received::Message(request, descriptors)) => (request, descriptors),
+            Ok(Received::Closed) | Err(_) => return self.lose(number),
+        };
+        let answer = match request {
+            Request::Destroy => return Some(End::Client(number)),
+            Request::Join => {
+                descriptors.into_iter().for_each(|socket| self.welcome(Channel::from_socket(socket)));
+                return None;
+            }
+            Request::Interrupt(stop) => {
+                self.interrupt(number, stop);
+                return None;
+            }
+            Request::Exec(exec) => self.exec(number, &exec, descriptors),
+            Request::Put { path, limits } => self.send(number, &Errand::Put { path, limits }, descriptors),
+            Request::Get { path, limits } => self.send(number, &Errand::Get { path, limits }, descriptors),
+            Request::Wait { exec } => self.wait_for(number, exec),
+            Request::Follow { exec } => self.follow(number, exec),
+            other => self.answer(number, other).map(Some),
+        };
+        let answer = match answer {
+            Ok(None) => return None,
+            Ok(Some(answer)) => answer,
+            Err(failure) => Answer::Failed(failure),
+        };
+        self.tell(number, &answer, &[])
+    }
+
+    fn tell(&mut self, number: u64, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Option<End> {
+        let told = self.clients.get(&number).is_some_and(|client| client.channel.send(answer, descriptors).is_ok());
+        if told { None } else { self.lose(number) }
+    }
+
+    /// Requests that are answered at once.
+    fn answer(&mut self, number: u64, request: Request) -> Result<Answer, Failure> {
+        match request {
+            Request::Signal { exec, signal } => self.signal(exec, signal),
+            Request::Kill { exec } => Ok(self.kill(exec)),
+            Request::Resize { exec, size } => match self.running.get(&exec) {
+                Some(running) => running.resize(size).map(|()| Answer::Done),
+                None => Ok(Answer::NoSuchExec(exec)),
+            },
+            Request::Execs => Ok(Answer::Execs(self.execs())),
+            Request::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Request::Extend { after_ms } => Ok(self.extend(after_ms)),
+            Request::Freeze => self.freeze(number),
+            Request::Thaw => {
+                self.thaw(number);
+                Ok(Answer::Done)
+            }
+            Request::Interfaces => self.interfaces(),
+            Request::Create(_)
+            | Request::Join
+            | Request::Exec(_)
+            | Request::Interrupt(_)
+            | Request::Put { .. }
+            | Request::Get { .. }
+            | Request::Wait { .. }
+            | Request::Follow { .. }
+            | Request::Destroy => Err(Failure::new("the cell exists already")),
+        }
+    }
+
+    /// A client went away: with it goes its command, and with the owner the cell.
+    fn lose(&mut self, number: u64) -> Option<End> {
+        self.thaw(number);
+        let client = self.clients.remove(&number)?;
+        if let Some(command) = client.command {
+            self.finish(command, Some(Ended::Interrupted));
+        }
+        (number == OWNER && self.site.spec.lifetime == Lifetime::Owner).then_some(End::Nobody)
+    }
+
+    fn interrupt(&mut self, number: u64, stop: Stop) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        match client.command {
+            Some(command) => self.finish(command, Some(stopped(stop))),
+            None => client.interrupted = Some(stop),
+        }
+    }
+
+    fn exec(
         &mut self,
+        number: u64,
         exec: &ExecSpec,
-        streams: &[OwnedFd],
-        client: &Channel,
-        started: Instant,
-    ) -> Result<ExecEnd, Gone> {
-        let (child, pipe) = self.admit(&Call::Admit(Box::new(exec.clone())), streams)?;
-        let watched = self.watch(&child, client, started + Duration::from_millis(exec.timeout_ms));
-        let wall_us = micros(started);
-        let swept = self.sweep(if matches!(watched, Ok(None)) { Main::Ended } else { Main::Alive });
-        let forced = watched?;
-        let (killed, survivors) = swept?;
-        let waited = self.take(&child)?;
-        reap_ready();
-        let ended = match Outcome::read(pipe)? {
-            Some(Outcome::NotStarted(NotStarted::Ours(failure))) => return Err(Gone::Failed(failure)),
-            Some(Outcome::NotStarted(NotStarted::Guests(failure))) => Ended::NotStarted(failure),
-            Some(Outcome::Found(_)) | None => forced.unwrap_or_else(|| ended(waited)),
-        };
-        let (user_us, system_us) = (waited.user_us, waited.system_us);
-        Ok(ExecEnd { ended, killed, survivors, wall_us, user_us, system_us, ..ExecEnd::not_begun() })
-    }
-
-    /// Waits for a command that was killed; one that even so does not end is given up.
-    fn take(&self, child: &Child) -> Result<Waited, Failure> {
-        let mut watched = [PollFd::new(&child.pidfd, PollFlags::IN)];
-        if poll_for(&mut watched, PATIENCE)? == 0 {
-            return Err(Failure::new("the command does not end although it was killed"));
+        streams: Vec<OwnedFd>,
+    ) -> Result<Option<Answer>, Failure> {
+        let interrupted = self.clients.get(&number).and_then(|client| client.interrupted);
+        if let Some(stop) = interrupted {
+            return Ok(Some(Answer::Ended(Box::new(crate::cell::ExecEnd::bare(stopped(stop))))));
         }
-        kernel::wait_for(child.pid).step(|| "wait for the command".to_owned())
+        if self.state != State::Ready {
+            return Err(Failure::new("the sandbox stands still while its files are copied"));
+        }
+        if matches!(exec.streams, Streams::Kept { .. }) && !self.logs.exists() {
+            std::fs::create_dir(&self.logs).step(|| "make the folder of logs".to_owned())?;
+        }
+        let command = self.take_number();
+        let (running, terminal) = Running::start(&self.site, command, exec, streams, &self.logs)?;
+        let kept = running.kept.is_some();
+        self.running.insert(command, running);
+        if let Some(client) = self.clients.get_mut(&number).filter(|_| !kept) {
+            client.command = Some(command);
+        }
+        let descriptors: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
+        // One that is gone shows as such by itself.
+        self.tell(number, &Answer::Started { exec: command }, &descriptors);
+        Ok(None)
     }
 
-    fn oom_since(&self, before: Option<u64>) -> Option<u64> {
-        let now = self.groups.as_ref().and_then(Groups::oom_kills)?;
-        Some(now.saturating_sub(before?))
+    fn send(
+        &mut self,
+        number: u64,
+        errand: &Errand,
+        streams: Vec<OwnedFd>,
+    ) -> Result<Option<Answer>, Failure> {
+        let stream = streams.into_iter().next().ok_or_else(|| Failure::new("no stream came along"))?;
+        let command = self.take_number();
+        let running = Running::send(&self.site, command, errand, stream)?;
+        self.running.insert(command, running);
+        if let Some(client) = self.clients.get_mut(&number) {
+            client.command = Some(command);
+        }
+        Ok(None)
     }
 
-    fn admit(&self, call: &Call, streams: &[OwnedFd]) -> Result<(Child, OwnedFd), Failure> {
-        let borrowed: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
-        self.to_doorman.send(call, &borrowed).step(|| "call the doorman".to_owned())?;
-        match hear::<Reply>(&self.to_doorman, "the doorman")? {
-            Received::Message(Reply::Admitted(pid), descriptors) => admitted(pid, descriptors),
-            Received::Message(Reply::Failed(failure), _) => Err(failure),
-            Received::Message(Reply::Made { .. } | Reply::Refused(_), _) => {
-                Err(Failure::new("the doorman is confused"))
+    fn take_number(&mut self) -> u32 {
+        self.next_command += 1;
+        self.next_command - 1
+    }
+
+    fn wait_for(&mut self, number: u64, exec: u32) -> Result<Option<Answer>, Failure> {
+        if let Some(client) = self.clients.get_mut(&number).filter(|_| self.running.contains_key(&exec)) {
+            client.waits.push(exec);
+            return Ok(None);
+        }
+        match self.ended.get(&exec).map(|info| info.end.clone()) {
+            Some(Some(end)) => Ok(Some(Answer::Ended(Box::new(end)))),
+            Some(None) => Err(Failure::new("the command could not be run to its end")),
+            None => Ok(Some(Answer::NoSuchExec(exec))),
+        }
+    }
+
+    /// Hands out the log and a counter; the counter's other copy closes when the command ends.
+    fn follow(&mut self, number: u64, exec: u32) -> Result<Option<Answer>, Failure> {
+        let step = || "open the log".to_owned();
+        let known = self.running.get(&exec).map(|running| running.info.kept);
+        match known.or_else(|| self.ended.get(&exec).map(|info| info.kept)) {
+            None => return Ok(Some(Answer::NoSuchExec(exec))),
+            Some(false) => return Err(Failure::new("the output of this command was not kept: it went to its client")),
+            Some(true) => {}
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let log = rustix::fs::open(self.logs.join(exec.to_string()), flags, Mode::empty()).step(step)?;
+        let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).step(step)?;
+        if let Some(kept) = self.running.get_mut(&exec).and_then(|running| running.kept.as_mut()) {
+            kept.followers.push(counter.try_clone().step(step)?);
+        }
+        self.tell(number, &Answer::Log, &[log.as_fd(), counter.as_fd()]);
+        Ok(None)
+    }
+
+    fn signal(&self, exec: u32, signal: i32) -> Result<Answer, Failure> {
+        let Some(running) = self.running.get(&exec) else { return Ok(Answer::NoSuchExec(exec)) };
+        let signal = Signal::from_named_raw(signal).ok_or_else(|| Failure::new(format!("{signal} is not a signal")))?;
+        running.signal(signal).map(|()| Answer::Done)
+    }
+
+    fn kill(&mut self, exec: u32) -> Answer {
+        if !self.running.contains_key(&exec) {
+            return Answer::NoSuchExec(exec);
+        }
+        self.finish(exec, Some(Ended::Interrupted));
+        Answer::Done
+    }
+
+    fn execs(&self) -> Vec<ExecInfo> {
+        let running = self.running.values().map(|running| running.info.clone());
+        let mut all: Vec<ExecInfo> = self.ended.values().cloned().chain(running).collect();
+        all.sort_by_key(|info| info.exec);
+        all
+    }
+
+    fn status(&self) -> Status {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        Status {
+            state: self.state,
+            keeper: std::process::id(),
+            created_ms: self.created_ms,
+            spec: self.site.spec.clone(),
+            created: self.created.clone(),
+            left_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            base: self.site.ids.base(),
+            running: u32::try_from(self.running.len()).unwrap_or(u32::MAX),
+            memory: self.site.groups.as_ref().and_then(Groups::memory),
+        }
+    }
+
+    fn extend(&mut self, after_ms: u64) -> Answer {
+        match self.deadline {
+            None => Answer::Failed(Failure::new("this cell ends with the process that made it")),
+            Some(_) => {
+                self.deadline = Some(Instant::now() + Duration::from_millis(after_ms));
+                Answer::Done
             }
-            Received::Closed => Err(Failure::new("the doorman is gone")),
         }
     }
 
-    /// Waits until the command ends by itself, its time is up, or the client wants its end; answers with the force
-    /// that ended it, if any.
-    fn watch(&self, child: &Child, client: &Channel, deadline: Instant) -> Result<Option<Ended>, Gone> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut watched = [
-                PollFd::new(&child.pidfd, PollFlags::IN),
-                PollFd::new(client, PollFlags::IN),
-                PollFd::new(&self.init.pidfd, PollFlags::IN),
-            ];
-            let ready = poll_for(&mut watched, left)?;
-            let [command, from_client, init] = watched.map(|fd| !fd.revents().is_empty());
-            match () {
-                () if command => return Ok(None),
-                () if init => return Err(Gone::Failed(Failure::new("the cell's init was killed"))),
-                () if from_client => match client.receive::<Request>() {
-                    Ok(Received::Message(Request::Interrupt, _)) => return Ok(Some(Ended::Interrupted)),
-                    Ok(Received::Message(_, _)) => {}
-                    Ok(Received::Closed) | Err(_) => return Err(Gone::Client),
-                },
-                () if ready == 0 && Instant::now() >= deadline => return Ok(Some(Ended::TimedOut)),
-                () => {}
+    fn freeze(&mut self, number: u64) -> Result<Answer, Failure> {
+        if self.state != State::Ready {
+            return Err(Failure::new("the sandbox stands still already"));
+        }
+        let still = self.site.groups.as_ref().is_some_and(|groups| groups.freeze(true, PATIENCE));
+        self.become_state(State::Frozen);
+        if let Some(client) = self.clients.get_mut(&number) {
+            client.froze = true;
+        }
+        Ok(Answer::Frozen(still || self.running.is_empty()))
+    }
+
+    fn thaw(&mut self, number: u64) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        if std::mem::take(&mut client.froze) {
+            if let Some(groups) = &self.site.groups {
+                groups.freeze(false, PATIENCE);
             }
+            self.become_state(State::Ready);
         }
     }
 
-    /// Kills whatever the command left; counts before and after.
-    ///
-    /// An init that does not answer is killed, and its whole process namespace with it.
-    fn sweep(&self, main: Main) -> Result<(u32, u32), Failure> {
-        let counted = self.groups.as_ref().and_then(Groups::count);
-        let counted = counted.map(|count| count.saturating_sub(u32::from(main == Main::Ended)));
-        let report = self.unthrottled(|| self.ask_init(self.sweep_order(counted)));
-        match report {
-            Ok(Report::Swept { before, after }) => Ok((counted.or(before).unwrap_or(0), after)),
-            Ok(Report::Failed(failure)) | Err(failure) => {
-                kill(&self.init);
-                self.wait_for_the_end();
-                Err(failure)
-            }
-            Ok(Report::Interfaces(_)) => Err(Failure::new("the cell's init is confused")),
-        }
-    }
-
-    fn sweep_order(&self, counted: Option<u32>) -> Order {
-        match counted {
-            _ if self.spec.weaknesses.contains(&Weakness::KeepProcesses) => Order::Count,
-            Some(_) => Order::Sweep,
-            None => Order::CountAndSweep,
-        }
-    }
-
-    /// Lets the cell use the whole machine meanwhile: neither the killing nor the dying is to be held back.
-    fn unthrottled<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-        let Some(groups) = &self.groups else { return work() };
-        groups.lift_processor_limit();
-        let result = work();
-        groups.restore_processor_limit(&self.spec.limits)?;
-        result
-    }
-
-    /// Waits until a killed process namespace is empty; gives the number of processes that are left all the same.
-    fn wait_for_the_end(&self) -> u32 {
-        let Some(groups) = &self.groups else { return 0 };
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            reap_ready();
-            let own = self.doorman.pid.as_raw_nonzero().get();
-            let left = groups.processes().into_iter().filter(|pid| *pid != own).count();
-            if left == 0 || Instant::now() > deadline {
-                return u32::try_from(left).unwrap_or(u32::MAX);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn interfaces(&self) -> Result<Answer, Gone> {
-        match self.ask_init(Order::Interfaces)? {
+    fn interfaces(&self) -> Result<Answer, Failure> {
+        match self.site.ask_init(&Order::Interfaces)? {
             Report::Interfaces(names) => Ok(Answer::Interfaces(names)),
-            Report::Failed(failure) => Err(Gone::Failed(failure)),
-            Report::Swept { .. } => Err(Gone::Failed(Failure::new("the cell's init is confused"))),
-        }
-    }
-
-    fn ask_init(&self, order: Order) -> Result<Report, Failure> {
-        self.to_init.send(&order, &[]).step(|| "call the cell's init".to_owned())?;
-        match hear::<Report>(&self.to_init, "the cell's init")? {
-            Received::Message(report, _) => Ok(report),
-            Received::Closed => Err(Failure::new("the cell's init is gone")),
-        }
-    }
-
-    /// Lets the probe in and adds the groups' own word.
-    fn attest(&self) -> Result<Vec<Control>, Failure> {
-        let (child, pipe) = self.admit(&Call::Probe, &[])?;
-        let outcome = Outcome::read(pipe)?;
-        kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
-        let findings = match outcome {
-            Some(Outcome::Found(findings)) => findings,
-            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => {
-                return Err(failure);
-            }
-            None => return Err(Failure::new("the probe said nothing")),
-        };
-        let mut controls: Vec<Control> = findings.into_iter().map(control).collect();
-        controls.extend(limit_controls(&self.spec, self.groups.as_ref()));
-        Ok(controls)
-    }
-
-    /// Kills what lives, removes what is left.
-    fn destroy(self) -> Vec<Failure> {
-        if let Some(groups) = &self.groups {
-            groups.lift_processor_limit();
-        }
-        kill(&self.init);
-        kill(&self.doorman);
-        drop((self.to_doorman, self.to_init));
-        reap_all();
-        self.lease.release()
-    }
-}
-
-/// Whether the command's first process has ended by itself; until it is waited for it still counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Main {
-    Ended,
-    Alive,
-}
-
-/// Why a request got no answer of its own.
-enum Gone {
-    Client,
-    Failed(Failure),
-}
-
-impl From<Failure> for Gone {
-    fn from(failure: Failure) -> Gone {
-        Gone::Failed(failure)
-    }
-}
-
-fn admitted(pid: i32, descriptors: Vec<OwnedFd>) -> Result<(Child, OwnedFd), Failure> {
-    let mut descriptors = descriptors.into_iter();
-    match (Pid::from_raw(pid), descriptors.next(), descriptors.next()) {
-        (Some(pid), Some(pidfd), Some(pipe)) => Ok((Child { pid, pidfd }, pipe)),
-        _ => Err(Failure::new("the doorman's answer is incomplete")),
-    }
-}
-
-fn poll_for(watched: &mut [PollFd<'_>], left: Duration) -> Result<usize, Failure> {
-    // A millisecond more, so that a wait never ends just before its deadline and spins.
-    let left =
-        Timespec::try_from(left + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
-    match poll(watched, Some(&left)) {
-        Err(rustix::io::Errno::INTR) => Ok(0),
-        other => other.step(|| "wait for the command".to_owned()),
-    }
-}
-
-/// Waits for an answer from one of the cell's own processes, but not for ever.
-fn hear<T: serde::de::DeserializeOwned>(channel: &Channel, whom: &str) -> Result<Received<T>, Failure> {
-    let mut watched = [PollFd::new(channel, PollFlags::IN)];
-    if poll_for(&mut watched, 2 * PATIENCE)? == 0 {
-        return Err(Failure::new(format!("{whom} does not answer")));
-    }
-    channel.receive().step(|| format!("hear from {whom}"))
-}
-
-fn micros(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
-}
-
-fn ended(waited: Waited) -> Ended {
-    if libc::WIFSIGNALED(waited.status) {
-        Ended::Signalled(libc::WTERMSIG(waited.status))
-    } else {
-        Ended::Exited(libc::WEXITSTATUS(waited.status))
-    }
-}
-
-fn kill(child: &Child) {
-    // Gone already is what is wanted.
-    let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
-}
-
-/// Waits for children that have ended, whoever they are.
-fn reap_ready() {
-    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
-}
-
-/// Waits for all children: the kernel ends a process namespace only when each of its processes was waited for.
-///
-/// What does not die even so is left to the kernel; the groups it holds are then named as not removed.
-fn reap_all() {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        reap_ready();
-        let childless = rustix::process::wait(rustix::process::WaitOptions::NOHANG).is_err();
-        if childless || Instant::now() > deadline {
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
-}
-
-fn plan_groups(spec: &CellSpec) -> Result<Option<Groups>, Answer> {
-    match (Parents::find(), spec.isolation) {
-        (Ok(parents), _) => Ok(Some(Groups::planned(&parents, &spec.id))),
-        (Err(_), Isolation::BestEffort) => Ok(None),
-        (Err(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason.to_string()))),
-    }
-}
-
-fn prepare(spec: &CellSpec, site: &Site) -> Result<(), Failure> {
-    Scratch::of(spec).create(site.ids, &spec.guest)?;
-    match &site.groups {
-        Some(groups) => groups.create(&spec.limits),
-        None => Ok(()),
-    }
-}
-
-/// Starts the doorman, waits until the cell stands, and has it probed.
-fn raise(spec: &CellSpec, site: Site) -> Result<Made, Answer> {
-    let ids = site.ids;
-    let started = start_doorman(spec, &site);
-    let (doorman, to_doorman, to_init) = match started {
-        Ok(started) => started,
-        Err(failure) => {
-            site.lease.release();
-            return Err(Answer::Failed(failure));
-        }
-    };
-    let (init, kind, link) = match hear_made(&to_doorman) {
-        Ok(made) => made,
-        Err(answer) => {
-            kill(&doorman);
-            drop((to_doorman, to_init));
-            reap_all();
-            site.lease.release();
-            return Err(answer);
-        }
-    };
-    let Site { lease, groups, .. } = site;
-    let cell =
-        Cell { spec: spec.clone(), lease, groups, doorman, to_doorman, init, to_init, interrupted: false };
-    // Only now: an ordinary user's child must be reachable while its ids are mapped.
-    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    finish(cell, ids, kind, link)
-}
-
-fn finish(cell: Cell, ids: Ids, kind: Option<LinkKind>, link: Option<OwnedFd>) -> Result<Made, Answer> {
-    let controls = match cell.attest() {
-        Ok(controls) => controls,
-        Err(failure) => {
-            cell.destroy();
-            return Err(Answer::Failed(failure));
-        }
-    };
-    if let Some(refusal) = refusal(&controls, cell.spec.isolation) {
-        cell.destroy();
-        return Err(Answer::Refused(refusal));
-    }
-    let created = Created {
-        init: cell.init.pid.as_raw_nonzero().get(),
-        controls,
-        link: kind,
-        mode: if ids.is_range() { "root" } else { "user" }.to_owned(),
-        groups: cell.groups.as_ref().map_or("none", |groups| groups.version.name()).to_owned(),
-    };
-    Ok((cell, created, link))
-}
-
-/// What was asked for and is not in force: a broken control always, a missing limit unless the task takes that.
-fn refusal(controls: &[Control], isolation: Isolation) -> Option<Refusal> {
-    let says = |control: &Control| {
-        format!(
-            "`{}` is {} instead of {}: {}",
-            control.control, control.enforced, control.requested, control.proof
-        )
-    };
-    if let Some(broken) = controls.iter().find(|control| control.enforced == "broken") {
-        return Some(Refusal::Isolation(says(broken)));
-    }
-    let missing = controls.iter().find(|control| control.enforced != control.requested)?;
-    (isolation == Isolation::Full).then(|| Refusal::Limits(says(missing)))
-}
-
-fn start_doorman(spec: &CellSpec, site: &Site) -> Result<(Child, Channel, Channel), Failure> {
-    let (to_doorman, doormans_end) = Channel::pair().step(|| "make a channel".to_owned())?;
-    let (to_init, inits_end) = Channel::pair().step(|| "make a channel".to_owned())?;
-    match kernel::clone(0).step(|| "start the doorman".to_owned())? {
-        Cloned::Parent(pid, pidfd) => Ok((Child { pid, pidfd }, to_doorman, to_init)),
-        Cloned::Child => {
-            drop((to_doorman, to_init));
-            let groups = site.groups.as_ref();
-            Doorman { spec, ids: site.ids, groups, keeper: doormans_end, init: inits_end }.live()
-        }
-    }
-}
-
-type Standing = (Child, Option<LinkKind>, Option<OwnedFd>);
-
-fn hear_made(doorman: &Channel) -> Result<Standing, Answer> {
-    let failed = |text: &str| Answer::Failed(Failure::new(text));
-    match hear::<Reply>(doorman, "the doorman").map_err(Answer::Failed)? {
-        Received::Message(Reply::Made { init, link }, descriptors) => {
-            let mut descriptors = descriptors.into_iter();
-            match (Pid::from_raw(init), descriptors.next()) {
-                (Some(pid), Some(pidfd)) => Ok((Child { pid, pidfd }, link, descriptors.next())),
-                _ => Err(failed("the doorman's answer is incomplete")),
+            Report::Failed(failure) => Err(failure),
+            Report::Ready { .. } | Report::Refused(_) | Report::Swept { .. } => {
+                Err(Failure::new("the cell's init is confused"))
             }
         }
-        Received::Message(Reply::Refused(refusal), _) => Err(Answer::Refused(refusal)),
-        Received::Message(Reply::Failed(failure), _) => Err(Answer::Failed(failure)),
-        Received::Message(Reply::Admitted(_), _) => Err(failed("the doorman is confused")),
-        Received::Closed => Err(failed("the doorman died while making the cell")),
     }
 }
 
-fn control(finding: Finding) -> Control {
-    let enforced = if finding.holds { "yes" } else { "broken" };
-    Control {
-        control: finding.control,
-        requested: "yes".to_owned(),
-        enforced: enforced.to_owned(),
-        proof: finding.proof,
+fn stopped(stop: Stop) -> Ended {
+    match stop {
+        Stop::Interrupted => Ended::Interrupted,
+        Stop::OutputLimit => Ended::OutputLimit,
     }
-}
-
-/// The limits as the kernel reads them back.
-fn limit_controls(spec: &CellSpec, groups: Option<&Groups>) -> Vec<Control> {
-    let asked = spec.limits;
-    let found = groups.and_then(Groups::read_limits);
-    let source = groups.map_or("no control group may be made here".to_owned(), |groups| {
-        format!("read back from control groups {}", groups.version.name())
-    });
-    let row = |name: &str, requested: String, enforced: Option<String>| Control {
-        control: name.to_owned(),
-        requested,
-        enforced: enforced.unwrap_or_else(|| "none".to_owned()),
-        proof: source.clone(),
-    };
-    vec![
-        row("memory", asked.memory.to_string(), found.map(|limits| limits.memory.to_string())),
-        row("cpu_millis", asked.cpu_millis.to_string(), found.map(|limits| limits.cpu_millis.to_string())),
-        row("pids", asked.pids.to_string(), found.map(|limits| limits.pids.to_string())),
-        row("swap", "0".to_owned(), groups.and_then(Groups::swap).map(|bytes| bytes.to_string())),
-    ]
 }

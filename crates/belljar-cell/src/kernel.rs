@@ -42,15 +42,16 @@ struct CloneArguments {
 
 /// Forks with new namespaces or other clone flags; the child shares nothing with its parent but open files.
 ///
-/// The caller must be single-threaded: the child goes on allocating.
-pub(crate) fn clone(flags: u64) -> io::Result<Cloned> {
+/// The caller must be single-threaded: the child goes on allocating. With a version 2 control group the child is born
+/// in it.
+pub(crate) fn clone(flags: u64, group: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    const INTO_GROUP: u64 = 0x2_0000_0000;
     let mut pidfd: c_int = -1;
-    // A sibling takes the exit signal of its creator: the kernel refuses another one beside CLONE_PARENT.
-    let exit_signal = if flags & libc::CLONE_PARENT as u64 == 0 { libc::SIGCHLD as u64 } else { 0 };
     let mut arguments = CloneArguments {
-        flags: flags | libc::CLONE_PIDFD as u64,
+        flags: flags | libc::CLONE_PIDFD as u64 | if group.is_some() { INTO_GROUP } else { 0 },
         pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        exit_signal,
+        exit_signal: libc::SIGCHLD as u64,
+        cgroup: group.map_or(0, |fd| fd.as_raw_fd() as u64),
         ..CloneArguments::default()
     };
     // SAFETY: the structure has the size given, the flags share no memory with the child (no CLONE_VM), and the
@@ -146,6 +147,8 @@ struct CapabilityData {
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// The number of `CAP_KILL`.
 pub(crate) const CAP_KILL: u32 = 5;
+/// The number of `CAP_SYS_PTRACE`.
+pub(crate) const CAP_SYS_PTRACE: u32 = 19;
 /// The number of `CAP_SYS_ADMIN`.
 pub(crate) const CAP_SYS_ADMIN: u32 = 21;
 
@@ -217,6 +220,8 @@ pub(crate) struct Waited {
     pub user_us: u64,
     /// System time in microseconds.
     pub system_us: u64,
+    /// Bytes read from and written to devices.
+    pub io: (u64, u64),
 }
 
 /// Waits for one child and takes its resource usage.
@@ -232,6 +237,7 @@ pub(crate) fn wait_for(pid: Pid) -> io::Result<Waited> {
                 status,
                 user_us: microseconds(usage.ru_utime),
                 system_us: microseconds(usage.ru_stime),
+                io: (blocks(usage.ru_inblock), blocks(usage.ru_oublock)),
             });
         }
         let error = io::Error::last_os_error();
@@ -243,6 +249,29 @@ pub(crate) fn wait_for(pid: Pid) -> io::Result<Waited> {
 
 fn microseconds(time: libc::timeval) -> u64 {
     u64::try_from(time.tv_sec * 1_000_000 + time.tv_usec).unwrap_or(0)
+}
+
+/// The kernel counts in blocks of 512 bytes here, whatever the device has.
+fn blocks(count: c_long) -> u64 {
+    u64::try_from(count).unwrap_or(0) * 512
+}
+
+/// Gives this process a session keyring of its own, empty, so that it shares no key with who started it.
+pub(crate) fn join_new_keyring() -> io::Result<()> {
+    const JOIN_SESSION_KEYRING: c_int = 1;
+    // SAFETY: a null name asks for an anonymous keyring; no memory is read.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<c_char>()) };
+    match check(result) {
+        // A kernel without keys has none to share.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        other => other,
+    }
+}
+
+/// Puts the disposition of ended children back to what waiting needs.
+pub(crate) fn wait_for_children() {
+    // SAFETY: SIG_DFL is a valid disposition.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 /// Replaces this process; returns only on failure.
@@ -262,14 +291,6 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 pub(crate) fn exit_now(code: c_int) -> ! {
     // SAFETY: _exit never returns and runs no handlers.
     unsafe { libc::_exit(code) }
-}
-
-/// Closes a descriptor that this process got as a copy and whose owner never runs in it: it must not return to the
-/// parent's code.
-pub(crate) fn close_for_good(copy: BorrowedFd<'_>) {
-    // SAFETY: the descriptor is open; its owner is in a frame of the parent that this process never returns to, so
-    // nothing uses or closes the number again.
-    unsafe { libc::close(copy.as_raw_fd()) };
 }
 
 /// Sets the supplementary groups of this thread to none.

@@ -5,7 +5,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::doorman::GUEST_OOM_SCORE;
+use crate::door::GUEST_OOM_SCORE;
 use crate::kernel;
 
 /// One thing that was tried.

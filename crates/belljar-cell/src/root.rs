@@ -18,6 +18,7 @@ use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root};
 use crate::failure::{Failure, Step};
 use crate::kernel::{self, Depth, MOUNT_READ_ONLY};
 use crate::link;
+use crate::scratch::Scratch;
 use crate::sources::{DEVICES, Sources};
 
 /// Folders of /proc that tell about the machine rather than about the cell.
@@ -69,7 +70,9 @@ pub(crate) fn build(spec: &CellSpec, sources: Sources) -> Result<(), Failure> {
         place(certificates.as_fd(), Path::new(CERTIFICATES))?;
     }
     place_private(spec, &private)?;
-    place(workspace.as_fd(), &spec.workspace.target)?;
+    if let Some(workspace) = workspace {
+        place(workspace.as_fd(), spec.workspace.target())?;
+    }
     place(proc.as_fd(), Path::new("/proc"))?;
     build_dev(&devices)?;
     protect_proc()?;
@@ -141,7 +144,7 @@ fn enter_overlay(spec: &CellSpec, image: &[OwnedFd], layer: &OwnedFd) -> Result<
 fn prepare_upper(spec: &CellSpec, lower: BorrowedFd<'_>) -> Result<(), Failure> {
     let upper = Path::new("layer/upper");
     let wanted =
-        FOLDERS.iter().map(Path::new).chain([spec.workspace.target.as_path(), spec.guest.home.as_path()]);
+        FOLDERS.iter().map(Path::new).chain([spec.workspace.target(), spec.guest.home.as_path()]);
     for path in wanted {
         if !is_folder_in(lower, path) {
             create_folders(upper, path)?;
@@ -270,13 +273,12 @@ fn place_on_new(tree: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
 }
 
 fn place_private(spec: &CellSpec, private: &[OwnedFd]) -> Result<(), Failure> {
-    let targets = [spec.guest.home.as_path(), Path::new("/tmp"), Path::new("/var/tmp")];
     if matches!(spec.root, Root::Pieces(_)) {
         create_folders(Path::new("/"), &spec.guest.home)?;
-        create_folders(Path::new("/"), &spec.workspace.target)?;
+        create_folders(Path::new("/"), spec.workspace.target())?;
     }
-    for (tree, target) in private.iter().zip(targets) {
-        place(tree.as_fd(), target)?;
+    for (tree, (_, target)) in private.iter().zip(Scratch::of(spec).private(spec)) {
+        place(tree.as_fd(), &target)?;
     }
     Ok(())
 }

@@ -4,11 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use crate::cell::{CellSpec, Guest};
+use crate::cell::{CellSpec, Guest, Origin, Root, Workspace};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
 
-/// Where a cell keeps what its guest writes outside the workspace.
+/// Where a cell keeps what its guest writes outside a workspace of the host's.
 #[derive(Debug, Clone)]
 pub(crate) struct Scratch {
     folder: PathBuf,
@@ -17,12 +17,24 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// The scratch of a cell.
     pub(crate) fn of(spec: &CellSpec) -> Scratch {
-        Scratch { folder: spec.cells.join(&spec.id) }
+        Scratch { folder: spec.cells.join(&spec.id).join(FOLDER) }
     }
 
-    /// Home, `/tmp` and `/var/tmp`, in this order.
-    pub(crate) fn private(&self) -> [PathBuf; 3] {
-        ["home", "tmp", "var-tmp"].map(|name| self.folder.join(name))
+    /// Folders that are mounted one by one over a root of pieces, and where the guest sees them. The layer of an
+    /// overlay holds them all.
+    pub(crate) fn private(&self, spec: &CellSpec) -> Vec<(PathBuf, PathBuf)> {
+        if matches!(spec.root, Root::Directory(_)) {
+            return Vec::new();
+        }
+        let mut all = vec![
+            (self.folder.join("home"), spec.guest.home.clone()),
+            (self.folder.join("tmp"), PathBuf::from("/tmp")),
+            (self.folder.join("var-tmp"), PathBuf::from("/var/tmp")),
+        ];
+        if let Workspace::Own { target } = &spec.workspace {
+            all.push((self.folder.join("work"), target.clone()));
+        }
+        all
     }
 
     /// The folder with the overlay's `upper` and `work`.
@@ -31,17 +43,50 @@ impl Scratch {
     }
 
     /// Makes the folders, owned by those who use them inside.
-    pub(crate) fn create(&self, ids: Ids, guest: &Guest) -> Result<(), Failure> {
-        let [home, tmp, var_tmp] = self.private();
-        let init = ids.init_user(guest);
-        make(&home, 0o755, ids, (guest.uid, guest.gid))?;
-        make(&tmp, 0o1777, ids, init)?;
-        make(&var_tmp, 0o1777, ids, init)?;
-        make(&self.layer(), 0o755, ids, init)?;
-        make(&self.layer().join("upper"), 0o755, ids, init)?;
-        make(&self.layer().join("work"), 0o755, ids, init)
+    pub(crate) fn create(&self, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
+        match &spec.origin {
+            Some(origin) => self.copy(origin, spec, ids),
+            None => self.make_all(spec, ids),
+        }
+    }
+
+    fn make_all(&self, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
+        let Guest { uid, gid, .. } = spec.guest;
+        let init = ids.init_user(&spec.guest);
+        fs::create_dir(&self.folder).step(|| format!("create {}", self.folder.display()))?;
+        for (path, target) in self.private(spec) {
+            match target.to_str() {
+                Some("/tmp" | "/var/tmp") => make(&path, 0o1777, ids, init)?,
+                _ => make(&path, 0o755, ids, (uid, gid))?,
+            }
+        }
+        if matches!(spec.root, Root::Directory(_)) {
+            make(&self.layer(), 0o755, ids, init)?;
+            make(&self.layer().join("upper"), 0o755, ids, init)?;
+            make(&self.layer().join("work"), 0o755, ids, init)?;
+        }
+        Ok(())
+    }
+
+    /// Starts with the files of another cell; what an overlay keeps for itself is made anew.
+    fn copy(&self, origin: &Origin, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
+        let shift = match (origin.base, ids) {
+            (Some(from), Ids::Range { base }) => Some((from, base)),
+            (None, Ids::Caller { .. }) => None,
+            _ => return Err(Failure::new("these files were made by root and can be used by root only, or the other way round")),
+        };
+        let _ = shift;
+        if matches!(spec.root, Root::Directory(_)) {
+            let work = self.layer().join("work");
+            crate::remove::remove_tree(&work).step(|| "clear the overlay's own folder".to_owned())?;
+            make(&work, 0o755, ids, ids.init_user(&spec.guest))?;
+        }
+        Ok(())
     }
 }
+
+/// The name of the folder in a cell's own.
+pub(crate) const FOLDER: &str = "files";
 
 fn make(path: &Path, mode: u32, ids: Ids, (uid, gid): (u32, u32)) -> Result<(), Failure> {
     let step = || format!("create {}", path.display());

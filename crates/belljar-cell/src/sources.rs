@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use crate::cell::{CellSpec, Piece, Root};
+use crate::cell::{CellSpec, Piece, Root, Workspace};
 use crate::failure::{Failure, Step};
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use crate::scratch::Scratch;
@@ -22,8 +22,8 @@ pub(crate) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urando
 pub(crate) struct Owners<'a> {
     /// For the layers of the image.
     pub image: BorrowedFd<'a>,
-    /// For the workspace.
-    pub workspace: BorrowedFd<'a>,
+    /// For a workspace of the host.
+    pub workspace: Option<BorrowedFd<'a>>,
 }
 
 /// Everything a root is built from, as detached mounts in a fixed order.
@@ -31,9 +31,9 @@ pub(crate) struct Owners<'a> {
 pub(crate) struct Sources {
     /// One for each of [`DEVICES`].
     pub devices: Vec<OwnedFd>,
-    /// The folder the guest may write to.
-    pub workspace: OwnedFd,
-    /// Private folders of the cell: home, `/tmp`, `/var/tmp`.
+    /// The folder of the host that the guest may write to, when there is one.
+    pub workspace: Option<OwnedFd>,
+    /// Private folders of the cell, in the order of [`Scratch::private`].
     pub private: Vec<OwnedFd>,
     /// The bundle of certificate authorities, when there is one.
     pub(crate) certificates: Option<OwnedFd>,
@@ -49,8 +49,11 @@ impl Sources {
         let scratch = Scratch::of(spec);
         let image_owners = owners.map(|owners| owners.image);
         let devices = DEVICES.iter().map(|name| device(name)).collect::<Result<_, _>>()?;
-        let workspace = workspace(spec, owners.map(|owners| owners.workspace))?;
-        let private = scratch.private().iter().map(|path| private(path)).collect::<Result<_, _>>()?;
+        let workspace = match &spec.workspace {
+            Workspace::Own { .. } => None,
+            Workspace::Host { source, .. } => Some(workspace(source, owners.and_then(|owners| owners.workspace))?),
+        };
+        let private = scratch.private(spec).iter().map(|(path, _)| private(path)).collect::<Result<_, _>>()?;
         let image =
             image_paths(&spec.root).iter().map(|path| layer(path, image_owners)).collect::<Result<_, _>>()?;
         let certificates = spec.certificates.as_ref().map(|path| layer(path, image_owners)).transpose()?;
@@ -63,7 +66,7 @@ impl Sources {
 
     /// All descriptors, in an order that [`Sources::from_descriptors`] knows.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let all = self.devices.iter().chain([&self.workspace]).chain(&self.private);
+        let all = self.devices.iter().chain(&self.workspace).chain(&self.private);
         let all = all.chain(&self.certificates).chain(&self.image);
         all.chain(&self.layer).map(AsFd::as_fd).collect()
     }
@@ -76,8 +79,8 @@ impl Sources {
             if taken.len() == count { Ok(taken) } else { Err(Failure::new("receive the cell's mounts")) }
         };
         let devices = take(DEVICES.len())?;
-        let workspace = take(1)?.remove(0);
-        let private = take(Scratch::of(spec).private().len())?;
+        let workspace = take(usize::from(matches!(spec.workspace, Workspace::Host { .. })))?.pop();
+        let private = take(Scratch::of(spec).private(spec).len())?;
         let certificates = take(usize::from(spec.certificates.is_some()))?.pop();
         let image = take(image_paths(&spec.root).len())?;
         let layer = match spec.root {
@@ -116,8 +119,7 @@ fn private(path: &Path) -> Result<OwnedFd, Failure> {
     Ok(mount)
 }
 
-fn workspace(spec: &CellSpec, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Failure> {
-    let path = &spec.workspace.source;
+fn workspace(path: &Path, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Failure> {
     let mount = cut(path, Depth::One).or_else(|_| cut(path, Depth::All))?;
     kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID | MOUNT_NO_DEVICES, owners, Depth::One).step(|| {
         format!("map the owners of {} (its file system must support idmapped mounts: ext4, xfs, btrfs, or tmpfs from Linux 6.3 on)", path.display())

@@ -41,7 +41,7 @@ pub fn leash(command: &mut Command) -> &mut Command {
 /// Forks once more: the child goes on to become the program, the other one stays and watches.
 fn split(parent: Pid) -> io::Result<()> {
     let watcher = getpid();
-    match kernel::clone(0)? {
+    match kernel::clone(0, None)? {
         Cloned::Child => tie_to(watcher),
         Cloned::Parent(program, pidfd) => {
             // Also the pipe on which the parent waits for the exec, and the program's streams: they are not ours.
@@ -101,7 +101,7 @@ mod tests {
     /// A process that starts a leashed program with a helper, says the helper's id and is then shot.
     #[test]
     fn a_leash_takes_the_helpers_along() {
-        match kernel::clone(0).unwrap() {
+        match kernel::clone(0, None).unwrap() {
             Cloned::Child => {
                 let script = "sleep 1000 & echo $! > \"$0\"; mv \"$0\" \"$0.done\"; wait";
                 let path = std::env::temp_dir().join(format!("belljar-leash-{}", std::process::id()));

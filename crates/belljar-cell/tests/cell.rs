@@ -12,12 +12,18 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
-    CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Isolation, Limits, Network, Piece, Root, Weakness,
-    Workspace,
+    CellSpec, Created, Ended, ExecEnd, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Piece,
+    Root, Stop, Streams, Weakness, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
+use belljar_cell::spawner::Spawner;
 
-const KEEPER: &str = env!("CARGO_BIN_EXE_belljar-keeper");
+const SPAWNER: &str = env!("CARGO_BIN_EXE_belljar-spawner");
+
+fn spawner() -> &'static Spawner {
+    static SPAWNER_PROCESS: std::sync::OnceLock<Spawner> = std::sync::OnceLock::new();
+    SPAWNER_PROCESS.get_or_init(|| Spawner::start(Path::new(SPAWNER)).unwrap())
+}
 
 struct Ground {
     base: tempfile::TempDir,
@@ -48,13 +54,15 @@ impl Ground {
             id: format!("test-{}-{number}", std::process::id()),
             cells: self.base.path().join("cells"),
             root: host(),
-            workspace: Workspace { source: self.workspace(), target: PathBuf::from("/workspace") },
+            workspace: Workspace::Host { source: self.workspace(), target: PathBuf::from("/workspace") },
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
             certificates: None,
             hostname: "belljar".into(),
-            limits: Limits { memory: 256 << 20, cpu_millis: 1000, pids: 64 },
+            limits: Limits { memory: 256 << 20, cpu_millis: 1000, pids: 64, disk: None },
             isolation: Isolation::Full,
             network: Network::None,
+            lifetime: Lifetime::Owner,
+            origin: None,
             weaknesses: Vec::new(),
         }
     }
@@ -64,7 +72,7 @@ impl Ground {
     }
 
     fn create(&self, spec: &CellSpec) -> Result<(Cell, Created), CellError> {
-        let (cell, created, _) = Cell::start(Path::new(KEEPER), spec)?.wait()?;
+        let (cell, created, _) = Cell::start(spawner(), spec)?.wait()?;
         Ok((cell, created))
     }
 }
@@ -75,7 +83,10 @@ fn shell(script: &str, timeout_ms: u64) -> ExecSpec {
         arguments: vec!["-c".into(), script.into()],
         environment: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
         directory: "/workspace".into(),
-        timeout_ms,
+        user: None,
+        timeout_ms: Some(timeout_ms),
+        limits: ExecLimits::default(),
+        streams: Streams::Given,
     }
 }
 
@@ -234,7 +245,7 @@ fn a_process_whose_first_thread_ended_does_not_hide() {
 fn running_out_of_memory_is_told_by_the_kernel() {
     with_cell(
         |ground| CellSpec {
-            limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64 },
+            limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64, disk: None },
             ..ground.spec()
         },
         |_, cell| {
@@ -321,7 +332,7 @@ fn a_guest_cannot_get_another_parent_or_blind_the_init() {
 #[test]
 fn memory_that_belongs_to_no_process_is_memory_all_the_same() {
     let small = |ground: &Ground| CellSpec {
-        limits: Limits { memory: 48 << 20, cpu_millis: 2000, pids: 64 },
+        limits: Limits { memory: 48 << 20, cpu_millis: 2000, pids: 64, disk: None },
         ..ground.spec()
     };
     let ground = Ground::new();
@@ -338,7 +349,7 @@ fn memory_that_belongs_to_no_process_is_memory_all_the_same() {
 fn a_bomb_with_hardly_any_processor_is_killed_when_its_time_is_up() {
     with_cell(
         |ground| CellSpec {
-            limits: Limits { memory: 1 << 30, cpu_millis: 100, pids: 1000 },
+            limits: Limits { memory: 1 << 30, cpu_millis: 100, pids: 1000, disk: None },
             ..ground.spec()
         },
         |_, cell| {
@@ -360,7 +371,7 @@ while True:
 fn buffers_of_sockets_count_as_memory() {
     with_cell(
         |ground| CellSpec {
-            limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64 },
+            limits: Limits { memory: 64 << 20, cpu_millis: 2000, pids: 64, disk: None },
             ..ground.spec()
         },
         |_, cell| {
@@ -441,7 +452,7 @@ fn a_root_directory_is_an_image_with_a_private_layer() {
 fn a_link_opens_and_closing_it_leaves_only_the_loopback() {
     let ground = Ground::new();
     let spec = CellSpec { network: Network::Link, ..ground.spec() };
-    let (mut cell, created, link) = Cell::start(Path::new(KEEPER), &spec).unwrap().wait().unwrap();
+    let (mut cell, created, link) = Cell::start(spawner(), &spec).unwrap().wait().unwrap();
     assert!(created.link.is_some());
     assert_eq!(cell.interfaces().unwrap().len(), 2);
     drop(link);
@@ -456,8 +467,8 @@ fn an_interrupt_ends_the_running_command_and_bars_the_next() {
         let interrupter = cell.interrupter();
         let later = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(300));
-            interrupter.interrupt().unwrap();
-            interrupter.interrupt().unwrap();
+            interrupter.interrupt(Stop::Interrupted).unwrap();
+            interrupter.interrupt(Stop::Interrupted).unwrap();
         });
         let (end, text) = run(cell, "echo begun; trap '' INT TERM; sleep 1000", 60_000);
         later.join().unwrap();
@@ -473,7 +484,7 @@ fn the_death_of_the_keeper_is_the_death_of_the_cell() {
     let spec = ground.spec();
     let (mut cell, created) = ground.create(&spec).unwrap();
     run(&mut cell, "true", 10_000);
-    let keeper = rustix::process::Pid::from_raw(cell.keeper().cast_signed()).unwrap();
+    let keeper = rustix::process::Pid::from_raw(cell.status().unwrap().keeper.cast_signed()).unwrap();
     rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
     wait_until(|| !Path::new(&format!("/proc/{}/ns/pid", created.init)).exists() || is_zombie(created.init));
     let reaped = belljar_cell::lease::reap(&spec.cells).unwrap();

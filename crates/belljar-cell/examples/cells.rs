@@ -1,0 +1,245 @@
+//! Cells through the library, measured: what `bench/engine` compares with the floor.
+//!
+//! `cells latency ROOT RUNS GAP_MS`, `cells exec ROOT RUNS GAP_MS`, `cells throughput ROOT WORKERS COUNT`,
+//! `cells crowd ROOT COUNT`, `cells output ROOT BYTES`, `cells copy ROOT BYTES`: each prints JSON lines.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a measurement fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use belljar_cell::cell::{
+    CellSpec, Ended, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams, Workspace,
+};
+use belljar_cell::client::Cell;
+use belljar_cell::spawner::{self, Spawner};
+
+fn main() {
+    spawner::run_if_asked();
+    let arguments: Vec<String> = std::env::args().collect();
+    let word = |index: usize| arguments.get(index).map_or("", String::as_str);
+    let number = |index: usize| word(index).parse::<u64>().unwrap();
+    let bench = Bench::new(Path::new(word(2)));
+    match word(1) {
+        "latency" => bench.series("library_cold", number(3), number(4), || bench.cold()),
+        "exec" => bench.execs(number(3), number(4)),
+        "throughput" => bench.throughput(number(3), number(4)),
+        "crowd" => bench.crowd(number(3)),
+        "output" => bench.output(number(3)),
+        "copy" => bench.copy(number(3)),
+        other => panic!("{other}: latency, exec, throughput, crowd, output or copy"),
+    }
+}
+
+struct Bench {
+    root: PathBuf,
+    base: PathBuf,
+    spawner: Spawner,
+    counter: AtomicU32,
+}
+
+impl Bench {
+    fn new(root: &Path) -> Bench {
+        let base = PathBuf::from(format!("/dev/shm/belljar-bench-{}", std::process::id()));
+        fs::create_dir(&base).unwrap();
+        let spawner = Spawner::start(Path::new("/proc/self/exe")).unwrap();
+        Bench { root: root.to_owned(), base, spawner, counter: AtomicU32::new(0) }
+    }
+
+    fn spec(&self) -> CellSpec {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        CellSpec {
+            id: format!("bench-{}-{number}", std::process::id()),
+            cells: self.base.join("cells"),
+            root: Root::Directory(self.root.clone()),
+            workspace: Workspace::Own { target: PathBuf::from("/workspace") },
+            certificates: None,
+            guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
+            hostname: "belljar".into(),
+            limits: Limits { memory: 512 << 20, cpu_millis: 2000, pids: 256, disk: None },
+            isolation: Isolation::Full,
+            network: Network::None,
+            lifetime: Lifetime::Owner,
+            origin: None,
+            weaknesses: Vec::new(),
+        }
+    }
+
+    fn create(&self) -> Cell {
+        Cell::start(&self.spawner, &self.spec()).unwrap().wait().unwrap().0
+    }
+
+    fn cold(&self) {
+        let mut cell = self.create();
+        run_true(&mut cell);
+        assert!(cell.destroy().unwrap().is_empty());
+    }
+
+    fn series(&self, what: &str, runs: u64, gap_ms: u64, mut one: impl FnMut()) {
+        let mut times = Vec::new();
+        for run in 0..runs + 3 {
+            let begun = Instant::now();
+            one();
+            if run >= 3 {
+                times.push(begun.elapsed().as_micros());
+            }
+            std::thread::sleep(Duration::from_millis(gap_ms));
+        }
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+        println!(
+            "{{\"what\":\"{what}\",\"gap_ms\":{gap_ms},\"runs\":{runs},\"p50_us\":{},\"p95_us\":{},\"p99_us\":{},\"min_us\":{}}}",
+            at(50), at(95), at(99), times[0]
+        );
+    }
+
+    fn execs(&self, runs: u64, gap_ms: u64) {
+        let mut cell = self.create();
+        self.series("library_exec", runs, gap_ms, || run_true(&mut cell));
+        cell.destroy().unwrap();
+    }
+
+    fn throughput(&self, workers: u64, count: u64) {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| (0..count / workers).for_each(|_| self.cold()));
+            }
+        });
+        let rate = (count / workers * workers) as f64 / begun.elapsed().as_secs_f64();
+        println!("{{\"what\":\"library_throughput\",\"workers\":{workers},\"count\":{count},\"per_second\":{rate:.1}}}");
+    }
+
+    fn crowd(&self, count: u64) {
+        let before = traces();
+        let begun = Instant::now();
+        let mut cells: Vec<Cell> = (0..count).map(|_| self.create()).collect();
+        let create_us = begun.elapsed().as_micros() / u128::from(count);
+        let private: Vec<u64> = cells.iter_mut().map(|cell| private_memory(cell)).collect();
+        let begun = Instant::now();
+        for cell in cells {
+            assert!(cell.destroy().unwrap().is_empty());
+        }
+        let destroy_us = begun.elapsed().as_micros() / u128::from(count);
+        let mean = private.iter().sum::<u64>() / count;
+        let most = private.iter().max().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let after = traces();
+        let left: Vec<String> =
+            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key.clone()).collect();
+        println!(
+            "{{\"what\":\"library_crowd\",\"count\":{count},\"create_us\":{create_us},\"destroy_us\":{destroy_us},\"private_bytes_mean\":{mean},\"private_bytes_max\":{most},\"left\":{left:?}}}"
+        );
+    }
+
+    fn output(&self, bytes: u64) {
+        let mut cell = self.create();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let drain = std::thread::spawn(move || {
+            let (mut total, mut buffer) = (0, vec![0; 128 << 10]);
+            loop {
+                match reader.read(&mut buffer).unwrap() {
+                    0 => return total,
+                    count => total += count as u64,
+                }
+            }
+        });
+        let null = File::open("/dev/null").unwrap();
+        let spec = exec("/usr/bin/head", &["-c", &bytes.to_string(), "/dev/zero"]);
+        let begun = Instant::now();
+        let end = cell.exec(&spec, [null.as_fd(), writer.as_fd(), null.as_fd()]).unwrap();
+        drop(writer);
+        assert_eq!((end.ended, drain.join().unwrap()), (Ended::Exited(0), bytes));
+        let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        let memory = resident();
+        println!("{{\"what\":\"library_output\",\"bytes\":{bytes},\"mb_per_second\":{rate:.1},\"client_resident_bytes\":{memory}}}");
+        cell.destroy().unwrap();
+    }
+
+    fn copy(&self, bytes: u64) {
+        let mut cell = self.create();
+        let null = File::open("/dev/null").unwrap();
+        let made = exec("/usr/bin/head", &["-c", &bytes.to_string(), "/dev/urandom"]);
+        let file = File::create(self.base.join("file")).unwrap();
+        cell.exec(&made, [null.as_fd(), file.as_fd(), null.as_fd()]).unwrap();
+        drop(file);
+        let archive = self.base.join("archive.tar");
+        let packed = std::process::Command::new("tar").arg("-C").arg(&self.base).arg("-cf").arg(&archive).arg("file").status();
+        assert!(packed.unwrap().success());
+        let limits = (u64::MAX, u64::MAX);
+        let begun = Instant::now();
+        cell.put("/tmp", limits, File::open(&archive).unwrap().as_fd()).unwrap();
+        let put = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        let begun = Instant::now();
+        let back = File::create(self.base.join("back.tar")).unwrap();
+        cell.get("/tmp/file", limits, back.as_fd()).unwrap();
+        let get = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        println!("{{\"what\":\"library_copy\",\"bytes\":{bytes},\"put_mb_per_second\":{put:.1},\"get_mb_per_second\":{get:.1}}}");
+        cell.destroy().unwrap();
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.base);
+    }
+}
+
+fn exec(program: &str, arguments: &[&str]) -> ExecSpec {
+    ExecSpec {
+        programs: vec![program.into()],
+        arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
+        environment: BTreeMap::new(),
+        directory: "/".into(),
+        user: None,
+        timeout_ms: Some(600_000),
+        limits: ExecLimits::default(),
+        streams: Streams::Given,
+    }
+}
+
+fn run_true(cell: &mut Cell) {
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let end = cell.exec(&exec("/bin/true", &[]), [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
+    assert_eq!((end.ended, end.survivors), (Ended::Exited(0), 0));
+}
+
+/// The private memory of a cell's own processes.
+fn private_memory(cell: &mut Cell) -> u64 {
+    let status = cell.status().unwrap();
+    [status.keeper.cast_signed(), status.created.init].iter().map(|pid| private_of(*pid)).sum()
+}
+
+fn private_of(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let of = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    };
+    of("Private_Clean:") + of("Private_Dirty:")
+}
+
+fn resident() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// What a machine has of each thing that a cell must not leave behind.
+fn traces() -> BTreeMap<String, usize> {
+    let lines = |path: &str| fs::read_to_string(path).unwrap_or_default().lines().count();
+    let found = |program: &str, arguments: &[&str]| {
+        let output = std::process::Command::new(program).args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).lines().count()
+    };
+    BTreeMap::from([
+        ("processes".to_owned(), fs::read_dir("/proc").unwrap().flatten().filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()).count()),
+        ("mounts".to_owned(), lines("/proc/self/mountinfo")),
+        ("groups".to_owned(), found("find", &["/sys/fs/cgroup", "-type", "d", "-name", "belljar-cell-bench-*"])),
+        ("namespaces".to_owned(), found("lsns", &["-n"])),
+        ("files".to_owned(), found("find", &["/dev/shm", "-path", "*belljar-bench*", "-name", "bench-*"])),
+    ])
+}

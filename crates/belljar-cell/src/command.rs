@@ -1,0 +1,406 @@
+//! A command in a cell, from its start to the count of what it left: the keeper's side.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
+use rustix::pty::OpenptFlags;
+
+use crate::cell::{Ended, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Size, Streams, User, Weakness};
+use crate::courier::Errand;
+use crate::door::{Child, Job, Outcome};
+use crate::failure::{Failure, Step};
+use crate::groups::{CommandGroups, Groups};
+use crate::guest::NotStarted;
+use crate::init::{Order, Report};
+use crate::kernel::{self, Waited};
+use crate::log::{LogWriter, Stream};
+use crate::site::{PATIENCE, Site, poll_for, reap_ready};
+
+/// A command that runs.
+pub(crate) struct Running {
+    /// What a list shows of it.
+    pub info: ExecInfo,
+    /// When it is killed.
+    pub deadline: Option<Instant>,
+    /// The output that the keeper keeps.
+    pub kept: Option<Kept>,
+    child: Child,
+    pipe: OwnedFd,
+    groups: Option<CommandGroups>,
+    started: Instant,
+    cpu_time: Option<Duration>,
+    throttled_before: Option<u64>,
+    terminal: Option<OwnedFd>,
+}
+
+/// What came of a command.
+pub(crate) enum Finished {
+    /// A program ended.
+    Program(Box<ExecEnd>),
+    /// A courier did its errand, or says why not.
+    Courier(Result<(), String>),
+}
+
+impl Running {
+    /// Lets a program in. Gives the other end of its terminal if it has one.
+    pub(crate) fn start(
+        site: &Site,
+        number: u32,
+        exec: &ExecSpec,
+        streams: Vec<OwnedFd>,
+        logs: &Path,
+    ) -> Result<(Running, Option<OwnedFd>), Failure> {
+        let user = exec.user.unwrap_or(User { uid: site.spec.guest.uid, gid: site.spec.guest.gid });
+        site.ids.check(user, &site.spec.guest)?;
+        let (streams, terminal, kept) = prepare(site, number, exec, streams, logs, user)?;
+        let mut command: Vec<String> = exec.programs.first().cloned().into_iter().collect();
+        command.extend(exec.arguments.iter().cloned());
+        let mut running = Running::admit(site, number, command, &Job::Program(exec), &streams, &exec.limits)?;
+        running.deadline = exec.timeout_ms.map(|millis| running.started + Duration::from_millis(millis));
+        running.cpu_time = exec.limits.cpu_time_ms.map(Duration::from_millis);
+        running.info.kept = kept.is_some();
+        running.kept = kept;
+        let handed = terminal.as_ref().map(|fd| fd.try_clone().step(|| "hand out the terminal".to_owned())).transpose()?;
+        running.terminal = terminal;
+        Ok((running, handed))
+    }
+
+    /// Lets a courier in.
+    pub(crate) fn send(
+        site: &Site,
+        number: u32,
+        errand: &Errand,
+        stream: OwnedFd,
+    ) -> Result<Running, Failure> {
+        let name = match errand {
+            Errand::Put { path, .. } => vec!["(put)".to_owned(), path.clone()],
+            Errand::Get { path, .. } => vec!["(get)".to_owned(), path.clone()],
+        };
+        Running::admit(site, number, name, &Job::Courier(errand), &[stream], &ExecLimits::default())
+    }
+
+    fn admit(
+        site: &Site,
+        number: u32,
+        command: Vec<String>,
+        job: &Job<'_>,
+        streams: &[OwnedFd],
+        limits: &ExecLimits,
+    ) -> Result<Running, Failure> {
+        let groups = match &site.groups {
+            Some(groups) => Some(groups.for_command(number, &site.spec.limits, limits)?),
+            None => None,
+        };
+        let throttled_before = site.groups.as_ref().and_then(Groups::throttled_us);
+        let started = Instant::now();
+        let (child, pipe) = match site.door.admit(job, streams, groups.as_ref()) {
+            Ok(admitted) => admitted,
+            Err(failure) => {
+                if let Some(groups) = groups {
+                    // What stays is removed with the cell's own groups.
+                    let _ = groups.remove();
+                }
+                return Err(failure);
+            }
+        };
+        let info = ExecInfo { exec: number, command, started_ms: now_ms(), kept: false, end: None };
+        Ok(Running {
+            info,
+            deadline: None,
+            kept: None,
+            child,
+            pipe,
+            groups,
+            started,
+            cpu_time: None,
+            throttled_before,
+            terminal: None,
+        })
+    }
+
+    /// Readable when the command's first process has ended.
+    pub(crate) fn pidfd(&self) -> &OwnedFd {
+        &self.child.pidfd
+    }
+
+    /// Whether it used up the processor time it may have.
+    pub(crate) fn is_spent(&self) -> bool {
+        let Some(limit) = self.cpu_time else { return false };
+        let used = self.groups.as_ref().and_then(CommandGroups::cpu_us);
+        used.is_some_and(|(user, system)| Duration::from_micros(user + system) >= limit)
+    }
+
+    /// Whether its processor time has to be looked at now and then.
+    pub(crate) fn is_metered(&self) -> bool {
+        self.cpu_time.is_some()
+    }
+
+    /// Sends a signal to its first process.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        rustix::process::pidfd_send_signal(&self.child.pidfd, signal).step(|| "send the signal".to_owned())
+    }
+
+    /// Gives its terminal another size.
+    pub(crate) fn resize(&self, size: Size) -> Result<(), Failure> {
+        let terminal = self.terminal.as_ref().ok_or_else(|| Failure::new("the command has no terminal"))?;
+        resize(terminal, size)
+    }
+
+    /// Copies what is there of its kept output to the log; says whether it went beyond a limit that kills.
+    pub(crate) fn copy_output(&mut self) -> bool {
+        let at_us = micros(self.started);
+        self.kept.as_mut().is_some_and(|kept| kept.copy(at_us))
+    }
+
+    /// Ends it: kills what it left, or all of it when it did not end by itself, and counts.
+    pub(crate) fn finish(mut self, site: &Site, forced: Option<Ended>, alone: bool) -> Result<Finished, Failure> {
+        let wall_us = micros(self.started);
+        let mark = if self.groups.is_none() { Outcome::read_mark(&self.pipe) } else { None };
+        let (waited, killed, survivors) = self.sweep(site, forced.is_some(), mark, alone)?;
+        // Whatever it still wrote; one that ended by itself is not killed for it any more.
+        self.copy_output();
+        let mut end = ExecEnd { killed, survivors, wall_us, ..ExecEnd::bare(ended(waited)) };
+        self.take_usage(site, waited, &mut end);
+        if let Some(groups) = &self.groups {
+            // What stays is removed with the cell's own groups.
+            let _ = groups.remove();
+        }
+        end.ended = match Outcome::read(self.pipe)? {
+            Some(Outcome::NotStarted(NotStarted::Ours(failure))) => return Err(failure),
+            Some(Outcome::NotStarted(NotStarted::Guests(failure))) => Ended::NotStarted(failure),
+            Some(Outcome::Carried(carried)) => return Ok(Finished::Courier(carried)),
+            Some(Outcome::Found(_)) | None => match (forced, self.cpu_time) {
+                (Some(forced), _) => forced,
+                (None, Some(_)) if end.ended == Ended::Signalled(libc::SIGXCPU) => Ended::CpuTimeLimit,
+                (None, _) => end.ended,
+            },
+        };
+        Ok(Finished::Program(Box::new(end)))
+    }
+
+    /// Kills whatever is left of the command and waits for its first process.
+    fn sweep(
+        &self,
+        site: &Site,
+        forced: bool,
+        mark: Option<u64>,
+        alone: bool,
+    ) -> Result<(Waited, u32, u32), Failure> {
+        // Before it is waited for, its number cannot be anybody else's.
+        let waited = if forced { None } else { Some(self.take()?) };
+        let keep = site.spec.weaknesses.contains(&Weakness::KeepProcesses);
+        let (killed, survivors) = match &self.groups {
+            Some(groups) => self.sweep_groups(site, groups, keep),
+            None if alone => sweep_inside(site, None, keep)?,
+            None => match mark {
+                Some(mark) => sweep_inside(site, Some(mark), keep)?,
+                // Without a mark it never got so far as to start anything.
+                None => (u32::from(self.signal(Signal::KILL).is_ok() && forced), 0),
+            },
+        };
+        let waited = match waited {
+            Some(waited) => waited,
+            None => self.take()?,
+        };
+        reap_ready();
+        Ok((waited, killed, survivors))
+    }
+
+    fn sweep_groups(&self, site: &Site, groups: &CommandGroups, keep: bool) -> (u32, u32) {
+        let left = u32::try_from(groups.members().len()).unwrap_or(u32::MAX);
+        if left == 0 || keep {
+            return (0, left);
+        }
+        // Neither the killing nor the dying is to be held back.
+        if let Some(cell) = &site.groups {
+            cell.lift_processor_limit();
+        }
+        let survivors = groups.kill(PATIENCE);
+        if let Some(cell) = &site.groups {
+            // A cell whose limit cannot be put back is taken down at its end all the same; nothing else runs faster.
+            let _ = cell.restore_processor_limit(&site.spec.limits);
+        }
+        (left, survivors)
+    }
+
+    /// Waits for the first process, which has ended or was killed; one that even so does not end is given up.
+    fn take(&self) -> Result<Waited, Failure> {
+        let mut watched = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        if poll_for(&mut watched, PATIENCE)? == 0 {
+            return Err(Failure::new("the command does not end although it was killed"));
+        }
+        kernel::wait_for(self.child.pid).step(|| "wait for the command".to_owned())
+    }
+
+    fn take_usage(&self, site: &Site, waited: Waited, end: &mut ExecEnd) {
+        (end.user_us, end.system_us, end.io) = (waited.user_us, waited.system_us, waited.io);
+        end.output = self.kept.as_ref().map(|kept| (kept.kept, kept.dropped));
+        let Some(groups) = &self.groups else { return };
+        if let Some((user, system)) = groups.cpu_us() {
+            (end.user_us, end.system_us) = (user, system);
+        }
+        end.oom_kills = groups.oom_kills();
+        end.peak_memory = groups.peak_memory();
+        end.pressure = groups.pressure();
+        let throttled = site.groups.as_ref().and_then(Groups::throttled_us);
+        end.throttled_us = throttled.zip(self.throttled_before).map(|(now, before)| now.saturating_sub(before));
+    }
+}
+
+/// Where no group says who belongs to the command, the cell's init looks for its mark.
+fn sweep_inside(site: &Site, mark: Option<u64>, keep: bool) -> Result<(u32, u32), Failure> {
+    let order = if keep { Order::Count(mark) } else { Order::Sweep(mark) };
+    match site.ask_init(&order) {
+        Ok(Report::Swept { after, .. }) if keep => Ok((0, after)),
+        Ok(Report::Swept { before, after }) => Ok((before, after)),
+        Ok(Report::Failed(failure)) | Err(failure) => {
+            // An init that cannot answer is killed, and its whole process namespace with it.
+            site.kill();
+            Err(failure)
+        }
+        Ok(Report::Ready { .. } | Report::Refused(_) | Report::Interfaces(_)) => {
+            Err(Failure::new("the cell's init is confused"))
+        }
+    }
+}
+
+type Prepared = (Vec<OwnedFd>, Option<OwnedFd>, Option<Kept>);
+
+/// Makes the streams that did not come along.
+fn prepare(
+    site: &Site,
+    number: u32,
+    exec: &ExecSpec,
+    mut streams: Vec<OwnedFd>,
+    logs: &Path,
+    user: User,
+) -> Result<Prepared, Failure> {
+    match exec.streams {
+        Streams::Given => Ok((streams, None, None)),
+        Streams::Terminal(size) => {
+            let (ours, theirs) = open_terminal(site, size, user)?;
+            let copy = || theirs.try_clone().step(|| "copy the terminal".to_owned());
+            Ok((vec![copy()?, copy()?, copy()?], Some(ours), None))
+        }
+        Streams::Kept { limit, full } => {
+            let (kept, ends) = Kept::open(&logs.join(number.to_string()), limit, full)?;
+            streams.truncate(1);
+            streams.extend(ends);
+            Ok((streams, None, Some(kept)))
+        }
+    }
+}
+
+/// A terminal of the cell's own, opened from outside.
+fn open_terminal(site: &Site, size: Size, user: User) -> Result<(OwnedFd, OwnedFd), Failure> {
+    let step = || "open a terminal".to_owned();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let ours = rustix::fs::openat(&site.terminals, "ptmx", flags, Mode::empty()).step(step)?;
+    rustix::pty::unlockpt(&ours).step(step)?;
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags).step(step)?;
+    if site.ids.is_range() {
+        let uid = rustix::fs::Uid::from_raw(site.ids.outside_user(user.uid));
+        let gid = rustix::fs::Gid::from_raw(site.ids.outside_group(user.gid));
+        rustix::fs::fchown(&theirs, Some(uid), Some(gid)).step(step)?;
+    }
+    resize(&ours, size)?;
+    Ok((ours, theirs))
+}
+
+fn resize(terminal: &OwnedFd, size: Size) -> Result<(), Failure> {
+    let size = rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(terminal, size).step(|| "resize the terminal".to_owned())
+}
+
+/// The output of a command that the keeper keeps.
+pub(crate) struct Kept {
+    /// The reading ends of its pipes; one that is at its end is gone.
+    pub pipes: [Option<OwnedFd>; 2],
+    /// Counters of clients that follow the log.
+    pub followers: Vec<OwnedFd>,
+    log: LogWriter,
+    limit: u64,
+    full: Full,
+    kept: u64,
+    dropped: u64,
+}
+
+impl Kept {
+    fn open(path: &Path, limit: u64, full: Full) -> Result<(Kept, [OwnedFd; 2]), Failure> {
+        let step = || "make the log".to_owned();
+        let log = LogWriter::create(path).step(step)?;
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(step);
+        let ((out, out_end), (error, error_end)) = (pipe()?, pipe()?);
+        for reader in [&out, &error] {
+            rustix::fs::fcntl_setfl(reader, OFlags::NONBLOCK).step(step)?;
+        }
+        let kept = Kept {
+            pipes: [Some(out), Some(error)],
+            followers: Vec::new(),
+            log,
+            limit,
+            full,
+            kept: 0,
+            dropped: 0,
+        };
+        Ok((kept, [out_end, error_end]))
+    }
+
+    /// Copies what is there; says whether the limit was reached and kills.
+    fn copy(&mut self, at_us: u64) -> bool {
+        for (index, stream) in [Stream::Out, Stream::Error].into_iter().enumerate() {
+            self.copy_stream(index, stream, at_us);
+        }
+        for follower in &self.followers {
+            // A counter that is full wakes its reader just as well.
+            let _ = rustix::io::write(follower, &1_u64.to_ne_bytes());
+        }
+        self.dropped > 0 && self.full == Full::Kill
+    }
+
+    fn copy_stream(&mut self, index: usize, stream: Stream, at_us: u64) {
+        // A bounded number of turns: a guest that writes without pause must not keep the keeper from anything else.
+        for _ in 0..16 {
+            let Some(pipe) = &self.pipes[index] else { return };
+            let mut buffer = [0; 64 << 10];
+            match rustix::io::read(pipe, &mut buffer[..]) {
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+                Ok(0) | Err(_) => self.pipes[index] = None,
+                Ok(count) => self.keep(stream, at_us, &buffer[..count]),
+            }
+        }
+    }
+
+    fn keep(&mut self, stream: Stream, at_us: u64, bytes: &[u8]) {
+        let room = usize::try_from(self.limit.saturating_sub(self.kept)).unwrap_or(usize::MAX);
+        let (taken, rest) = bytes.split_at(bytes.len().min(room));
+        // A disk that is full loses output, which is counted.
+        let written = taken.is_empty() || self.log.append(at_us, stream, taken).is_ok();
+        let lost = if written { rest.len() } else { bytes.len() };
+        self.kept += (bytes.len() - lost) as u64;
+        self.dropped += lost as u64;
+    }
+}
+
+fn ended(waited: Waited) -> Ended {
+    if libc::WIFSIGNALED(waited.status) {
+        Ended::Signalled(libc::WTERMSIG(waited.status))
+    } else {
+        Ended::Exited(libc::WEXITSTATUS(waited.status))
+    }
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

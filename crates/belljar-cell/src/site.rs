@@ -1,0 +1,364 @@
+//! Where a cell stands: everything it consists of on this machine, made, asked and taken down.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_signal};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::cell::{Answer, CellSpec, Control, Created, Isolation, Refusal, Workspace};
+use crate::door::{Child, Door, Job, OomScore, Outcome};
+use crate::failure::{Failure, Step};
+use crate::filter::Filter;
+use crate::groups::Groups;
+use crate::guest::NotStarted;
+use crate::ids::{self, Ids};
+use crate::init::{self, Order, Report};
+use crate::kernel::{self, Cloned};
+use crate::lease::{Held, Lease};
+use crate::link::LinkKind;
+use crate::parents::Parents;
+use crate::probe::Finding;
+use crate::scratch::Scratch;
+use crate::sources::{Owners, Sources};
+use crate::wire::{Channel, Received};
+
+/// How long what was killed may take to be gone.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A cell that stands.
+pub(crate) struct Site {
+    pub spec: CellSpec,
+    pub groups: Option<Groups>,
+    pub ids: Ids,
+    pub door: Door,
+    /// The folder of the cell's terminals.
+    pub terminals: OwnedFd,
+    init: Child,
+    to_init: Channel,
+    lease: Held,
+}
+
+/// What a cell brings with it.
+pub(crate) type Made = (Site, Created, Option<OwnedFd>);
+
+impl Site {
+    /// Makes a cell; what was made is undone when a part cannot be had.
+    pub(crate) fn raise(spec: &CellSpec) -> Result<Made, Answer> {
+        let groups = plan_groups(spec)?;
+        let ids = Ids::for_this_process(std::process::id());
+        if !ids.is_range() {
+            ids::enter_lobby().map_err(refused_namespaces)?;
+        }
+        let score = OomScore::open().map_err(Answer::Failed)?;
+        // First, so that it makes its namespaces while this process makes folders and groups.
+        let (init, to_init) = start_init(spec, ids)?;
+        let lease = match Lease::take(&spec.cells, &spec.id, groups.clone()) {
+            Ok(lease) => lease,
+            Err(failure) => {
+                end(&init, to_init);
+                return Err(Answer::Failed(failure));
+            }
+        };
+        let built = build(spec, ids, groups.as_ref(), &init, &to_init);
+        let (kind, mut descriptors) = match built {
+            Ok(built) => built,
+            Err(answer) => {
+                end(&init, to_init);
+                lease.release();
+                return Err(answer);
+            }
+        };
+        let link = if kind.is_some() { descriptors.pop() } else { None };
+        let (Some(terminals), Some(processes)) = (descriptors.pop(), descriptors.pop()) else {
+            end(&init, to_init);
+            lease.release();
+            return Err(Answer::Failed(Failure::new("the init's answer is incomplete")));
+        };
+        let namespaces = init::NAMESPACES.iter().map(|(_, kind)| *kind).zip(descriptors).collect();
+        let door = Door {
+            namespaces,
+            ids,
+            guest: spec.guest.clone(),
+            limits: spec.limits,
+            filter: Filter::compile(),
+            score,
+        };
+        let site = Site { spec: spec.clone(), groups, ids, door, terminals, init, to_init, lease };
+        match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
+            Ok(created) => Ok((site, created, link)),
+            Err(answer) => {
+                site.destroy();
+                Err(answer)
+            }
+        }
+    }
+
+    /// From here on every child of this process is born inside, and this process hides.
+    fn open_door(&self, processes: &OwnedFd) -> Result<(), Failure> {
+        move_into_link_name_space(processes.as_fd(), Some(LinkNameSpaceType::ProcessID))
+            .step(|| "enter the process namespace".to_owned())?;
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "hide".to_owned())
+    }
+
+    fn describe(&self, link: Option<LinkKind>) -> Result<Created, Answer> {
+        let controls = self.attest().map_err(Answer::Failed)?;
+        if let Some(refusal) = refusal(&controls, self.spec.isolation) {
+            return Err(Answer::Refused(refusal));
+        }
+        Ok(Created {
+            init: self.init.pid.as_raw_nonzero().get(),
+            controls,
+            link,
+            mode: if self.ids.is_range() { "root" } else { "user" }.to_owned(),
+            groups: self.groups.as_ref().map_or("none", |groups| groups.version.name()).to_owned(),
+        })
+    }
+
+    /// The init's descriptor, which becomes readable when it dies.
+    pub(crate) fn init(&self) -> &OwnedFd {
+        &self.init.pidfd
+    }
+
+    /// Asks the init for something, but does not wait for ever.
+    pub(crate) fn ask_init(&self, order: &Order) -> Result<Report, Failure> {
+        self.to_init.send(order, &[]).step(|| "call the cell's init".to_owned())?;
+        Ok(hear(&self.to_init)?.0)
+    }
+
+    /// Kills the cell's init, and the kernel everything in its process namespace.
+    pub(crate) fn kill(&self) {
+        kill(&self.init);
+    }
+
+    /// Lets the probe in and adds the groups' own word.
+    fn attest(&self) -> Result<Vec<Control>, Failure> {
+        let (child, pipe) = self.door.admit(&Job::Probe, &[], None)?;
+        kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
+        Outcome::read_mark(&pipe);
+        let outcome = Outcome::read(pipe)?;
+        let findings = match outcome {
+            Some(Outcome::Found(findings)) => findings,
+            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => {
+                return Err(failure);
+            }
+            Some(Outcome::Carried(_)) | None => return Err(Failure::new("the probe said nothing")),
+        };
+        let mut controls: Vec<Control> = findings.into_iter().map(control).collect();
+        controls.extend(limit_controls(&self.spec, self.groups.as_ref()));
+        Ok(controls)
+    }
+
+    /// Kills what lives, removes what is left.
+    pub(crate) fn destroy(self) -> Vec<Failure> {
+        if let Some(groups) = &self.groups {
+            groups.lift_processor_limit();
+        }
+        end(&self.init, self.to_init);
+        self.lease.release()
+    }
+}
+
+/// Kills an init and waits for every child: the kernel ends a process namespace only when each of its processes was
+/// waited for. What does not die even so is left to the kernel; the groups it holds are then named as not removed.
+fn end(init: &Child, to_init: Channel) {
+    kill(init);
+    drop(to_init);
+    let deadline = Instant::now() + PATIENCE;
+    let mut watched = [PollFd::new(&init.pidfd, PollFlags::IN)];
+    let _ = poll_for(&mut watched, PATIENCE);
+    loop {
+        reap_ready();
+        let childless = rustix::process::wait(WaitOptions::NOHANG).is_err();
+        if childless || Instant::now() > deadline {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn kill(child: &Child) {
+    // Gone already is what is wanted.
+    let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
+}
+
+/// Waits for children that have ended, whoever they are.
+pub(crate) fn reap_ready() {
+    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+}
+
+/// Waits until something happens, for at most this long.
+pub(crate) fn poll_for(watched: &mut [PollFd<'_>], left: Duration) -> Result<usize, Failure> {
+    // A millisecond more, so that a wait never ends just before its deadline and spins.
+    let left =
+        Timespec::try_from(left + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    match poll(watched, Some(&left)) {
+        Err(rustix::io::Errno::INTR) => Ok(0),
+        other => other.step(|| "wait for the command".to_owned()),
+    }
+}
+
+fn hear(init: &Channel) -> Result<(Report, Vec<OwnedFd>), Failure> {
+    let mut watched = [PollFd::new(init, PollFlags::IN)];
+    if poll_for(&mut watched, 2 * PATIENCE)? == 0 {
+        return Err(Failure::new("the cell's init does not answer"));
+    }
+    match init.receive().step(|| "hear from the cell's init".to_owned())? {
+        Received::Message(report, descriptors) => Ok((report, descriptors)),
+        Received::Closed => Err(Failure::new("the cell's init is gone")),
+    }
+}
+
+fn plan_groups(spec: &CellSpec) -> Result<Option<Groups>, Answer> {
+    match (Parents::find(), spec.isolation) {
+        (Ok(parents), _) => Ok(Some(Groups::planned(&parents, &spec.id))),
+        (Err(_), Isolation::BestEffort) => Ok(None),
+        (Err(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason.to_string()))),
+    }
+}
+
+fn start_init(spec: &CellSpec, ids: Ids) -> Result<(Child, Channel), Answer> {
+    let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned()).map_err(Answer::Failed)?;
+    let cloned = kernel::clone((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64, None);
+    match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
+        Cloned::Parent(pid, pidfd) => {
+            let init = Child { pid, pidfd };
+            match ids.write_maps(pid, &spec.guest) {
+                Ok(()) => Ok((init, ours)),
+                Err(failure) => {
+                    end(&init, ours);
+                    Err(refused_namespaces(failure))
+                }
+            }
+        }
+        Cloned::Child => {
+            drop(ours);
+            init::live(spec, ids, &theirs)
+        }
+    }
+}
+
+fn refused_namespaces(failure: Failure) -> Answer {
+    match failure.errno {
+        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => Answer::Refused(Refusal::Isolation(
+            format!("{failure}: this machine does not let this user make user namespaces"),
+        )),
+        _ => Answer::Failed(failure),
+    }
+}
+
+type Built = (Option<LinkKind>, Vec<OwnedFd>);
+
+/// Makes folders and groups, hands the mounts over and waits until the root stands.
+fn build(
+    spec: &CellSpec,
+    ids: Ids,
+    groups: Option<&Groups>,
+    init: &Child,
+    to_init: &Channel,
+) -> Result<Built, Answer> {
+    let scratch = Scratch::of(spec).create(spec, ids);
+    scratch.map_err(Answer::Failed)?;
+    let sources = cut_sources(spec, ids, init.pid).map_err(Answer::Failed)?;
+    let descriptors = sources.as_ref().map(Sources::descriptors).unwrap_or_default();
+    let sent = to_init.send(&Order::Build, &descriptors);
+    sent.step(|| "start the init".to_owned()).map_err(Answer::Failed)?;
+    drop(sources);
+    if let Some(groups) = groups {
+        groups.create(&spec.limits).map_err(Answer::Failed)?;
+    }
+    match hear(to_init).map_err(Answer::Failed)? {
+        (Report::Ready { link }, descriptors) => Ok((link, descriptors)),
+        (Report::Refused(refusal), _) => Err(Answer::Refused(refusal)),
+        (Report::Failed(failure), _) => Err(Answer::Failed(failure)),
+        (Report::Swept { .. } | Report::Interfaces(_), _) => {
+            Err(Answer::Failed(Failure::new("the cell's init is confused")))
+        }
+    }
+}
+
+fn cut_sources(spec: &CellSpec, ids: Ids, init: Pid) -> Result<Option<Sources>, Failure> {
+    if !ids.is_range() {
+        return Ok(None);
+    }
+    let image = open_user_namespace(init)?;
+    let workspace = match &spec.workspace {
+        Workspace::Host { .. } => Some(workspace_owners(spec, ids)?),
+        Workspace::Own { .. } => None,
+    };
+    Sources::open(spec, Some(Owners { image: image.as_fd(), workspace: workspace.as_ref().map(AsFd::as_fd) }))
+        .map(Some)
+}
+
+fn open_user_namespace(pid: Pid) -> Result<OwnedFd, Failure> {
+    let path = format!("/proc/{}/ns/user", pid.as_raw_nonzero());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .step(|| "open the user namespace".to_owned())
+}
+
+/// A user namespace that exists only to say how the workspace's owners map.
+fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
+    let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned())?;
+    match kernel::clone(libc::CLONE_NEWUSER as u64, None).step(|| "create a user namespace".to_owned())? {
+        Cloned::Child => {
+            drop(ours);
+            let _ = theirs.receive::<()>();
+            kernel::exit_now(0)
+        }
+        Cloned::Parent(pid, _) => {
+            let opened =
+                ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_user_namespace(pid));
+            drop((ours, theirs));
+            kernel::wait_for(pid).step(|| "wait for the namespace's holder".to_owned())?;
+            opened
+        }
+    }
+}
+
+/// What was asked for and is not in force: a broken control always, a missing limit unless the task takes that.
+fn refusal(controls: &[Control], isolation: Isolation) -> Option<Refusal> {
+    let says = |control: &Control| {
+        format!(
+            "`{}` is {} instead of {}: {}",
+            control.control, control.enforced, control.requested, control.proof
+        )
+    };
+    if let Some(broken) = controls.iter().find(|control| control.enforced == "broken") {
+        return Some(Refusal::Isolation(says(broken)));
+    }
+    let missing = controls.iter().find(|control| control.enforced != control.requested)?;
+    (isolation == Isolation::Full).then(|| Refusal::Limits(says(missing)))
+}
+
+fn control(finding: Finding) -> Control {
+    let enforced = if finding.holds { "yes" } else { "broken" };
+    Control {
+        control: finding.control,
+        requested: "yes".to_owned(),
+        enforced: enforced.to_owned(),
+        proof: finding.proof,
+    }
+}
+
+/// The limits as the kernel reads them back.
+fn limit_controls(spec: &CellSpec, groups: Option<&Groups>) -> Vec<Control> {
+    let asked = spec.limits;
+    let found = groups.and_then(Groups::read_limits);
+    let source = groups.map_or("no control group may be made here".to_owned(), |groups| {
+        format!("read back from control groups {}", groups.version.name())
+    });
+    let row = |name: &str, requested: String, enforced: Option<String>| Control {
+        control: name.to_owned(),
+        requested,
+        enforced: enforced.unwrap_or_else(|| "none".to_owned()),
+        proof: source.clone(),
+    };
+    vec![
+        row("memory", asked.memory.to_string(), found.map(|limits| limits.memory.to_string())),
+        row("cpu_millis", asked.cpu_millis.to_string(), found.map(|limits| limits.cpu_millis.to_string())),
+        row("pids", asked.pids.to_string(), found.map(|limits| limits.pids.to_string())),
+        row("swap", "0".to_owned(), groups.and_then(Groups::swap).map(|bytes| bytes.to_string())),
+    ]
+}

@@ -1,0 +1,108 @@
+//! The spawner: a small process with one thread that forks keepers for a client that has many.
+//!
+//! A process with threads must not fork and go on; and starting a program for every cell costs more than the cell.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::client::CellError;
+use crate::kernel::{self, Cloned};
+use crate::keeper;
+use crate::sealed;
+use crate::wire::{Channel, Received};
+
+/// The first argument that turns the program into a spawner.
+pub const ARGUMENT: &str = "--belljar-spawner";
+
+/// Becomes a spawner when the arguments say so; call this first in `main`, before any thread is started.
+pub fn run_if_asked() {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT) {
+        std::process::exit(live());
+    }
+}
+
+/// A process that forks keepers. It ends with this value; lasting cells do not.
+#[derive(Debug)]
+pub struct Spawner {
+    channel: Channel,
+    process: std::process::Child,
+}
+
+impl Spawner {
+    /// Starts a sealed copy of a program whose `main` calls [`run_if_asked`].
+    pub fn start(program: &Path) -> Result<Spawner, CellError> {
+        let failed = |source| CellError::StartKeeper { program: program.to_owned(), source };
+        let (ours, theirs) = Channel::pair().map_err(failed)?;
+        let copy = sealed::copy(program).map_err(failed)?;
+        let process = Command::new(PathBuf::from(format!("/proc/self/fd/{}", copy.as_raw_fd())))
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs.into_socket()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        Ok(Spawner { channel: ours, process })
+    }
+
+    /// A connection to a new keeper, which waits for its first request.
+    pub(crate) fn spawn(&self) -> io::Result<Channel> {
+        let (ours, theirs) = Channel::pair()?;
+        let theirs = theirs.into_socket();
+        self.channel.send(&(), &[std::os::fd::AsFd::as_fd(&theirs)])?;
+        Ok(ours)
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        // It ends when its channel does; until it is waited for it would stay as a zombie.
+        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        let _ = self.process.wait();
+    }
+}
+
+fn live() -> i32 {
+    let _ = rustix::process::setsid();
+    kernel::reap_by_kernel();
+    let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else { return 2 };
+    let client = Channel::from_socket(socket);
+    loop {
+        let Ok(Received::Message((), descriptors)) = client.receive::<()>() else { return 0 };
+        for descriptor in descriptors {
+            // A keeper that cannot be forked closes its connection, which tells the client.
+            let _ = fork_keeper(descriptor);
+        }
+    }
+}
+
+/// Forks this process, which must have one thread, into a keeper that has nothing but its connection.
+pub(crate) fn fork_keeper(connection: OwnedFd) -> io::Result<()> {
+    match kernel::clone(0, None)? {
+        Cloned::Parent(..) => Ok(()),
+        Cloned::Child => {
+            let code = match strip(&connection) {
+                Ok(()) => keeper::live(Channel::from_socket(connection)),
+                Err(_) => 2,
+            };
+            kernel::exit_now(code)
+        }
+    }
+}
+
+/// Closes everything of the parent's but the connection: its streams would otherwise stay open with the cell.
+fn strip(connection: &OwnedFd) -> io::Result<()> {
+    kernel::close_all_but(connection);
+    for _ in 0..3 {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+        // The lowest numbers are free now, so these become the standard streams; they stay open for good.
+        std::mem::forget(null);
+    }
+    rustix::process::chdir("/")?;
+    Ok(())
+}
