@@ -235,7 +235,8 @@ fn broken(stage: Stage, command: &CommandFact) -> Option<Finding> {
         | Ending::TimedOut
         | Ending::OutOfMemory
         | Ending::OutputLimit
-        | Ending::DiskLimit => {}
+        | Ending::DiskLimit
+        | Ending::CpuTimeLimit => {}
     }
     if let Some(left @ 1..) = command.survivors {
         let summary = format!("{left} processes of a command in {stage} survived its end");
@@ -286,6 +287,7 @@ fn setup_outcome(unclean: Option<&CommandFact>) -> Outcome {
             | Ending::Signalled
             | Ending::OutputLimit
             | Ending::DiskLimit
+            | Ending::CpuTimeLimit
             | Ending::Interrupted
             | Ending::NotStarted,
         )
@@ -302,6 +304,7 @@ fn agent_outcome(unclean: Option<&CommandFact>) -> Outcome {
             | Ending::OutOfMemory
             | Ending::OutputLimit
             | Ending::DiskLimit
+            | Ending::CpuTimeLimit
             | Ending::Interrupted
             | Ending::NotStarted,
         )
@@ -317,6 +320,7 @@ fn ended(command: &CommandFact) -> String {
         Ending::OutOfMemory => "ran out of memory".to_owned(),
         Ending::OutputLimit => "wrote more output than allowed".to_owned(),
         Ending::DiskLimit => "filled its disk allowance".to_owned(),
+        Ending::CpuTimeLimit => "used up its processor time".to_owned(),
         Ending::Interrupted => "was interrupted".to_owned(),
         Ending::NotStarted => "could not be started".to_owned(),
     }
@@ -337,6 +341,7 @@ fn ended_from_outside(command: &CommandFact) -> Option<Finding> {
         Ending::OutOfMemory => Outcome::OutOfMemory,
         Ending::OutputLimit => Outcome::OutputLimit,
         Ending::DiskLimit => Outcome::DiskLimit,
+        Ending::CpuTimeLimit => Outcome::CpuTimeLimit,
         Ending::Signalled => Outcome::KilledBySignal,
         Ending::Interrupted => Outcome::Interrupted,
         Ending::NotStarted => Outcome::SandboxError,

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use belljar_cell::cell::{CellSpec, Created, Guest, Isolation, Limits, Network, Refusal, Root, Workspace};
-use belljar_cell::client::{Cell, CellError};
-use belljar_cell::groups::{NoParents, Parents, Version};
+use belljar_cell::cell::{
+    CellSpec, Created, Guest, Isolation, Lifetime, Limits, Network, Refusal, Root, Workspace,
+};
+use belljar_cell::client::CellError;
+use belljar_cell::parents::{NoParents, Parents, Version};
 use belljar_image::host;
 use serde::Serialize;
 
@@ -228,16 +230,18 @@ fn trial(options: &DoctorOptions, root: Root, network: Network) -> Result<Create
         id,
         cells: options.engine.cells.clone(),
         root,
-        workspace: Workspace { source: workspace.clone(), target: PathBuf::from("/workspace") },
+        workspace: Workspace::Host { source: workspace.clone(), target: PathBuf::from("/workspace") },
         certificates: host::certificates(),
         guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },
         hostname: "belljar".to_owned(),
-        limits: Limits { memory: 256 << 20, cpu_millis: 1000, pids: 64 },
+        limits: Limits { memory: 256 << 20, cpu_millis: 1000, pids: 64, disk: None },
         isolation: Isolation::BestEffort,
         network,
+        lifetime: Lifetime::Owner,
+        origin: None,
         weaknesses: Vec::new(),
     };
-    let made = Cell::start(&options.engine.keeper, &spec).and_then(belljar_cell::client::Pending::wait);
+    let made = options.engine.start(&spec).and_then(belljar_cell::client::Pending::wait);
     let result = made.and_then(|(cell, created, link)| {
         drop(link);
         cell.destroy().map(|_| created)

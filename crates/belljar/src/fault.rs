@@ -79,6 +79,10 @@ catalogue! {
     NetworkUnavailable, "network-unavailable", Environment, "the setup network cannot be provided here", "belljar doctor says what to change, or set setup.network: none";
     NetworkFailed, "network-failed", Infrastructure, "the gateway of the setup network failed", "run it again; if it happens again, please report it with the record";
     SandboxFailed, "sandbox-failed", Infrastructure, "the sandbox could not be made or died", "run belljar doctor; the message names the failing step";
+    SandboxUnknown, "sandbox-unknown", Usage, "no such sandbox", "belljar sandbox ls lists them; one whose time is up is gone";
+    ExecUnknown, "exec-unknown", Usage, "the sandbox has no such command", "belljar sandbox ps ID lists them";
+    SnapshotUnknown, "snapshot-unknown", Usage, "no such snapshot", "belljar sandbox snapshot --list lists them";
+    ArchiveRefused, "archive-refused", Infrastructure, "files could not be carried in or out", "the message names the entry";
     RunUnknown, "run-unknown", Usage, "no such run", "belljar runs ls lists them";
     RecordUnreadable, "record-unreadable", Infrastructure, "a record on disk cannot be read", "the file may be damaged; the message names it";
     RecordVersion, "record-version", Usage, "the record was written by a newer Belljar", "upgrade Belljar";

@@ -66,6 +66,7 @@ outcomes! {
     OutOfMemory, "out_of_memory", Some(Program), 1, "the kernel ended the command for memory";
     OutputLimit, "output_limit", Some(Program), 1, "the command was ended for writing too much output";
     DiskLimit, "disk_limit", Some(Program), 1, "the command was ended for filling its disk allowance";
+    CpuTimeLimit, "cpu_time_limit", Some(Program), 1, "the command was ended for using up its processor time";
     KilledBySignal, "killed_by_signal", Some(Program), 1, "the command was ended by a signal";
     CommandNotFound, "command_not_found", Some(Task), 1, "the command does not exist in the image";
     CommandNotExecutable, "command_not_executable", Some(Task), 1, "the command exists and cannot be executed";
@@ -103,10 +104,13 @@ pub enum Ending {
     TimedOut,
     /// The kernel killed in it for lack of memory, and it did not end well; `exit_code` is what came of that.
     OutOfMemory,
-    /// It was ended for too much output; `exit_code` is 137. No engine does this yet: output beyond the cap is dropped.
+    /// It was ended for too much output; `exit_code` is 137. A task's output is never cut short so: beyond the cap it
+    /// is dropped and counted.
     OutputLimit,
-    /// It was ended for filling its disk allowance; `exit_code` is 137. No engine has such an allowance yet.
+    /// It was ended for filling its disk allowance; `exit_code` is 137.
     DiskLimit,
+    /// It was ended for using up its processor time; `exit_code` is 137.
+    CpuTimeLimit,
     /// The run was interrupted; `exit_code` is 130.
     Interrupted,
     /// It could not be started: the sandbox failed; `exit_code` is 125.

@@ -292,6 +292,7 @@ impl Stages<'_> {
             | Ending::OutOfMemory
             | Ending::OutputLimit
             | Ending::DiskLimit
+            | Ending::CpuTimeLimit
             | Ending::NotStarted => Err(Stop::Failed),
         }
     }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_cell::cell::{
-    self, CellSpec, Created, Ended, ExecEnd, ExecSpec, Guest, Piece, Refusal, Root, Workspace,
+    self, CellSpec, Created, Ended, ExecEnd, ExecLimits, ExecSpec, Guest, Lifetime, Piece, Refusal, Root, Stop,
+    Streams, Workspace,
 };
-use belljar_cell::client::{Cell, CellError};
+use belljar_cell::client::{Cell, CellError, Pending};
+use belljar_cell::spawner::Spawner;
 use belljar_image::host::{self, HostPiece};
 use belljar_image::reference::Image;
 use serde_json::json;
@@ -18,6 +20,7 @@ use serde_json::json;
 use crate::engine::{Command, Engine, Exit, Made, NetworkSink, Order, Sandbox};
 use crate::fault::{Code, Fault};
 use crate::gateway::{Gateway, GatewayOptions};
+use crate::limits::Limits;
 use crate::moment::Millis;
 use crate::outcome::Ending;
 use crate::record::{ControlRecord, EngineRecord, Usage};
@@ -29,12 +32,62 @@ const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// Cells on this machine.
 #[derive(Debug, Clone)]
 pub struct Embedded {
-    /// The program that becomes the keeper: one whose `main` calls `belljar_cell::keeper::run_if_asked`.
-    pub keeper: PathBuf,
     /// The folder that holds one folder per cell.
     pub cells: PathBuf,
     /// The resolvers that the gateway asks.
     pub resolvers: Vec<std::net::SocketAddr>,
+    keepers: Keepers,
+}
+
+/// Where keepers come from.
+#[derive(Debug, Clone)]
+enum Keepers {
+    /// Forked from this process, while it has one thread.
+    Here,
+    /// Forked by a spawner, which is started when it is first needed.
+    Apart(Arc<Apart>),
+}
+
+#[derive(Debug)]
+struct Apart {
+    program: PathBuf,
+    spawner: Mutex<Option<Arc<Spawner>>>,
+}
+
+impl Embedded {
+    /// An engine whose keepers are forked by a spawner: a copy of `program`, whose `main` calls
+    /// `belljar_cell::spawner::run_if_asked`.
+    pub fn new(program: PathBuf, cells: PathBuf, resolvers: Vec<std::net::SocketAddr>) -> Embedded {
+        let keepers = Keepers::Apart(Arc::new(Apart { program, spawner: Mutex::new(None) }));
+        Embedded { cells, resolvers, keepers }
+    }
+
+    /// The same engine for a process that has one thread when it makes a cell: it forks the keeper itself, which is
+    /// the quickest way.
+    #[must_use]
+    pub fn forking_here(self) -> Embedded {
+        Embedded { keepers: Keepers::Here, ..self }
+    }
+
+    /// Asks for a cell.
+    pub(crate) fn start(&self, spec: &CellSpec) -> Result<Pending, CellError> {
+        match &self.keepers {
+            Keepers::Here => Cell::start_here(spec),
+            Keepers::Apart(apart) => Cell::start(&*apart.spawner()?, spec),
+        }
+    }
+}
+
+impl Apart {
+    fn spawner(&self) -> Result<Arc<Spawner>, CellError> {
+        let mut held = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spawner) = &*held {
+            return Ok(Arc::clone(spawner));
+        }
+        let spawner = Arc::new(Spawner::start(&self.program)?);
+        *held = Some(Arc::clone(&spawner));
+        Ok(spawner)
+    }
 }
 
 impl Engine for Embedded {
@@ -44,7 +97,7 @@ impl Engine for Embedded {
 
     fn create(&self, order: &Order, sink: NetworkSink) -> Result<Made, Fault> {
         let spec = self.cell(order);
-        let pending = Cell::start(&self.keeper, &spec).map_err(fault)?;
+        let pending = self.start(&spec).map_err(fault)?;
         let (mut cell, created, link) = pending.wait().map_err(fault)?;
         let gateway = match (created.link, link) {
             (Some(kind), Some(link)) => Some(self.open_gateway(kind, link, sink)?),
@@ -64,28 +117,24 @@ impl Embedded {
             id: order.id.clone(),
             cells: self.cells.clone(),
             root: root(&order.image),
-            workspace: Workspace { source: order.workspace.clone(), target: PathBuf::from(&order.workdir) },
+            workspace: Workspace::Host {
+                source: order.workspace.clone(),
+                target: PathBuf::from(&order.workdir),
+            },
             certificates: host::certificates(),
             guest: Guest { uid, gid, name: order.user.name.clone(), home: PathBuf::from(&order.user.home) },
             hostname: order.hostname.clone(),
-            limits: cell::Limits {
-                memory: order.limits.memory.0,
-                cpu_millis: order.limits.cpus.millis(),
-                pids: order.limits.pids,
-            },
-            isolation: match order.isolation {
-                Isolation::Full => cell::Isolation::Full,
-                Isolation::BestEffort => cell::Isolation::BestEffort,
-            },
-            network: match order.network {
-                Network::None => cell::Network::None,
-                Network::Outbound => cell::Network::Link,
-            },
+            limits: limits(&order.limits),
+            isolation: isolation(order.isolation),
+            network: network(order.network),
+            lifetime: Lifetime::Owner,
+            origin: None,
             weaknesses: Vec::new(),
         }
     }
 
-    fn open_gateway(
+    /// Serves a cell's link.
+    pub(crate) fn open_gateway(
         &self,
         kind: belljar_cell::link::LinkKind,
         link: std::os::fd::OwnedFd,
@@ -96,6 +145,32 @@ impl Embedded {
         Gateway::start(kind, link, options, sink).map_err(|error| {
             Fault::new(Code::NetworkUnavailable, format!("the gateway did not start: {error}"))
         })
+    }
+}
+
+/// Limits as a cell knows them.
+pub(crate) fn limits(limits: &Limits) -> cell::Limits {
+    cell::Limits {
+        memory: limits.memory.0,
+        cpu_millis: limits.cpus.millis(),
+        pids: limits.pids,
+        disk: None,
+    }
+}
+
+/// What a cell does when a control cannot be had.
+pub(crate) fn isolation(isolation: Isolation) -> cell::Isolation {
+    match isolation {
+        Isolation::Full => cell::Isolation::Full,
+        Isolation::BestEffort => cell::Isolation::BestEffort,
+    }
+}
+
+/// Whether a cell has a link.
+pub(crate) fn network(network: Network) -> cell::Network {
+    match network {
+        Network::None => cell::Network::None,
+        Network::Outbound => cell::Network::Link,
     }
 }
 
@@ -127,7 +202,7 @@ fn engine_record(created: &Created) -> EngineRecord {
 }
 
 /// What the guest can reach, by the interfaces that it really has.
-fn network_control(network: Network, interfaces: &[String]) -> Result<ControlRecord, Fault> {
+pub(crate) fn network_control(network: Network, interfaces: &[String]) -> Result<ControlRecord, Fault> {
     let (requested, most) = match network {
         Network::None => ("none", 1),
         Network::Outbound => ("outbound", 2),
@@ -167,7 +242,10 @@ impl Sandbox for EmbeddedSandbox {
             arguments: command.arguments.clone(),
             environment: command.environment.clone(),
             directory: command.directory.clone(),
-            timeout_ms: u64::try_from(command.timeout.as_millis()).unwrap_or(u64::MAX),
+            user: None,
+            timeout_ms: Some(u64::try_from(command.timeout.as_millis()).unwrap_or(u64::MAX)),
+            limits: ExecLimits::default(),
+            streams: Streams::Given,
         };
         let streams = [null.as_fd(), command.stdout.as_fd(), command.stderr.as_fd()];
         self.cell.exec(&spec, streams).map(|end| exit(&end)).map_err(fault)
@@ -194,7 +272,7 @@ impl Sandbox for EmbeddedSandbox {
     fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
         let interrupter = self.cell.interrupter();
         // A keeper that is gone has nothing to interrupt.
-        Arc::new(move || drop(interrupter.interrupt()))
+        Arc::new(move || drop(interrupter.interrupt(Stop::Interrupted)))
     }
 
     fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault> {
@@ -207,7 +285,8 @@ impl Sandbox for EmbeddedSandbox {
     }
 }
 
-fn exit(end: &ExecEnd) -> Exit {
+/// The end of a command as an engine tells it.
+pub(crate) fn exit(end: &ExecEnd) -> Exit {
     let (ending, exit_code, signal) = ending(end);
     Exit {
         ending,
@@ -216,7 +295,14 @@ fn exit(end: &ExecEnd) -> Exit {
         survivors: end.survivors,
         not_started: match &end.ended {
             Ended::NotStarted(failure) => Some(failure.to_string()),
-            Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut | Ended::Interrupted => None,
+            Ended::Exited(_)
+            | Ended::Signalled(_)
+            | Ended::TimedOut
+            | Ended::Interrupted
+            | Ended::OutputLimit
+            | Ended::DiskLimit
+            | Ended::CpuTimeLimit
+            | Ended::CellEnded => None,
         },
         wall: Duration::from_micros(end.wall_us),
         usage: Usage {
@@ -240,7 +326,10 @@ fn ending(end: &ExecEnd) -> (Ending, i32, Option<i32>) {
         }
         Ended::NotStarted(_) => (Ending::Exited, 126, None),
         Ended::TimedOut => (Ending::TimedOut, 124, None),
-        Ended::Interrupted => (Ending::Interrupted, 130, None),
+        Ended::Interrupted | Ended::CellEnded => (Ending::Interrupted, 130, None),
+        Ended::OutputLimit => (Ending::OutputLimit, 137, Some(KILLED)),
+        Ended::DiskLimit => (Ending::DiskLimit, 137, Some(KILLED)),
+        Ended::CpuTimeLimit => (Ending::CpuTimeLimit, 137, Some(KILLED)),
         Ended::Exited(0) => (Ending::Exited, 0, None),
         Ended::Exited(code) if starved => (Ending::OutOfMemory, *code, None),
         Ended::Exited(code) => (Ending::Exited, *code, None),
@@ -249,13 +338,17 @@ fn ending(end: &ExecEnd) -> (Ending, i32, Option<i32>) {
     }
 }
 
-fn fault(error: CellError) -> Fault {
+/// The failure of a cell as a person meets it.
+pub(crate) fn fault(error: CellError) -> Fault {
     let code = match &error {
         CellError::Refused(Refusal::Limits(_)) => Code::LimitsUnavailable,
         CellError::Refused(Refusal::Isolation(_)) => Code::IsolationUnavailable,
         CellError::Refused(Refusal::Link(_)) => Code::NetworkUnavailable,
         CellError::Failed(failure) if failure.errno == DISK_FULL => Code::DiskFull,
+        CellError::NoSuchCell { .. } => Code::SandboxUnknown,
+        CellError::NoSuchExec(_) => Code::ExecUnknown,
         CellError::StartKeeper { .. }
+        | CellError::Threads
         | CellError::Talk { .. }
         | CellError::KeeperGone
         | CellError::Failed(_)
@@ -264,6 +357,8 @@ fn fault(error: CellError) -> Fault {
     Fault::new(code, format!("the sandbox: {error}")).hint(code.remedy()).caused_by(error)
 }
 
+/// SIGKILL.
+const KILLED: i32 = 9;
 /// ENOENT, as it crosses the keeper's socket.
 const NOT_FOUND: i32 = 2;
 /// ENOSPC likewise.

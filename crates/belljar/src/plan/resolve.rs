@@ -73,10 +73,15 @@ impl Plan {
     }
 }
 
+/// What every command gets, of a task or not.
+pub(crate) fn default_environment() -> BTreeMap<String, String> {
+    DEFAULT_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
 /// Defaults, then what the fixes set, then what the task sets.
 fn environment(spec: &TaskSpec, commit_time: i64) -> BTreeMap<String, String> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    let mut env: BTreeMap<String, String> = DEFAULT_ENV.iter().map(owned).collect();
+    let mut env = default_environment();
     env.insert("SOURCE_DATE_EPOCH".to_owned(), commit_time.max(0).to_string());
     env.extend(fixes(&spec.repo).flat_map(|fix| fix.env).map(owned));
     env.extend(spec.environment.env.clone());
