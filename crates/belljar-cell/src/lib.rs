@@ -5,8 +5,10 @@
 //! an init that only reaps and kills. See `docs/design/embedded-engine.md`.
 #![allow(unsafe_code)]
 
+pub mod archive;
 pub mod cell;
 pub mod client;
+pub mod copy;
 mod doorman;
 pub mod failure;
 mod filter;
