@@ -4,10 +4,14 @@
 //! reach nothing that the guest could not reach anyway; the other side only ever sees a stream of bytes.
 
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::io::BufWriter;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::archive::{self, Limits, Rules};
 use crate::failure::{Failure, Step};
 use crate::guest::Cage;
 
@@ -47,10 +51,31 @@ pub(crate) fn run(
     })
 }
 
-fn put(_: &str, _: (u64, u64), _: File) -> Result<(), String> {
-    Err("archives are not wired yet".to_owned())
+fn put(path: &str, limits: (u64, u64), stream: File) -> Result<(), String> {
+    let said = |error: std::io::Error| format!("{path}: {error}");
+    std::fs::create_dir_all(path).map_err(said)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| said(error.into()))?;
+    archive::unpack(stream, folder, Rules::strict(amount(limits))).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
-fn get(_: &str, _: (u64, u64), _: File) -> Result<(), String> {
-    Err("archives are not wired yet".to_owned())
+/// The folder that holds it is found as the guest would find it, links and all; from there on none is followed.
+fn get(path: &str, limits: (u64, u64), stream: File) -> Result<(), String> {
+    let said = |error: rustix::io::Errno| format!("{path}: {error}");
+    let path_inside = Path::new(path);
+    let (parent, name) = match (path_inside.parent(), path_inside.file_name()) {
+        (Some(parent), Some(name)) => (parent, name),
+        _ => (path_inside, std::ffi::OsStr::new(".")),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(parent, flags, Mode::empty()).map_err(said)?;
+    let called = if name == "." { std::ffi::OsStr::new("") } else { name };
+    archive::pack(parent.as_fd(), Path::new(name), called, BufWriter::new(stream), amount(limits))
+        .map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+fn amount((bytes, entries): (u64, u64)) -> Limits {
+    Limits { bytes, entries }
 }

@@ -5,9 +5,11 @@
 //! `docs/design/embedded-engine.md`.
 #![allow(unsafe_code)]
 
+pub mod archive;
 pub mod cell;
 pub mod client;
 mod command;
+pub mod copy;
 mod courier;
 mod door;
 pub mod failure;
@@ -26,7 +28,7 @@ pub mod parents;
 mod probe;
 pub mod remove;
 mod root;
-mod scratch;
+pub mod scratch;
 mod sealed;
 mod site;
 mod sources;

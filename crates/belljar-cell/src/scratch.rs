@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::cell::{CellSpec, Guest, Origin, Root, Workspace};
+use crate::copy::{self, Shift, copy_tree};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
 
@@ -71,11 +72,11 @@ impl Scratch {
     /// Starts with the files of another cell; what an overlay keeps for itself is made anew.
     fn copy(&self, origin: &Origin, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
         let shift = match (origin.base, ids) {
-            (Some(from), Ids::Range { base }) => Some((from, base)),
+            (Some(from), Ids::Range { base }) => Some(Shift { from, to: base }),
             (None, Ids::Caller { .. }) => None,
-            _ => return Err(Failure::new("these files were made by root and can be used by root only, or the other way round")),
+            _ => return Err(Failure::new("files that root made are for root, and those of a user for that user")),
         };
-        let _ = shift;
+        copy_tree(&origin.folder, &self.folder, shift, COPY_LIMITS)?;
         if matches!(spec.root, Root::Directory(_)) {
             let work = self.layer().join("work");
             crate::remove::remove_tree(&work).step(|| "clear the overlay's own folder".to_owned())?;
@@ -86,7 +87,14 @@ impl Scratch {
 }
 
 /// The name of the folder in a cell's own.
-pub(crate) const FOLDER: &str = "files";
+const FOLDER: &str = "files";
+/// The most that a cell starts with.
+const COPY_LIMITS: copy::Limits = copy::Limits { bytes: 64 << 30, entries: 10_000_000 };
+
+/// The folder of a cell's private files, for whoever copies them.
+pub fn files(spec: &CellSpec) -> PathBuf {
+    Scratch::of(spec).folder
+}
 
 fn make(path: &Path, mode: u32, ids: Ids, (uid, gid): (u32, u32)) -> Result<(), Failure> {
     let step = || format!("create {}", path.display());

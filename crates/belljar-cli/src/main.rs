@@ -24,8 +24,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::args::Arguments;
 
 fn main() -> ExitCode {
-    // First of all, while there is one thread: this program is its own keeper.
-    belljar_cell::keeper::run_if_asked();
+    // First of all, while there is one thread: this program is its own spawner of keepers.
+    belljar_cell::spawner::run_if_asked();
     raise_open_files();
     let arguments = match Arguments::read() {
         Ok(arguments) => arguments,

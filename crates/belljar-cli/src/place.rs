@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use belljar::engine::embedded::Embedded;
 use belljar::repo::Repositories;
+use belljar::sandbox::Sandboxes;
 use belljar::{Code, Fault};
 
 use crate::environment::{self, BELLJAR_HOME, HOME, Variable, XDG_CACHE_HOME, XDG_STATE_HOME};
@@ -16,6 +17,8 @@ pub(crate) struct Place {
     pub(crate) cache: PathBuf,
     /// Cells with their leases.
     pub(crate) cells: PathBuf,
+    /// Snapshots of sandboxes.
+    pub(crate) snapshots: PathBuf,
 }
 
 impl Place {
@@ -26,10 +29,13 @@ impl Place {
                 .hint("write it with a leading /, or unset it"));
         }
         if let Some(home) = BELLJAR_HOME.folder() {
-            return Ok(Place { cache: home.join("cache"), cells: home.join("cells") });
+            let [cache, cells, snapshots] = ["cache", "cells", "snapshots"].map(|name| home.join(name));
+            return Ok(Place { cache, cells, snapshots });
         }
         match (below(XDG_CACHE_HOME, ".cache"), below(XDG_STATE_HOME, ".local/state")) {
-            (Some(cache), Some(state)) => Ok(Place { cache, cells: state.join("cells") }),
+            (Some(cache), Some(state)) => {
+                Ok(Place { cache, cells: state.join("cells"), snapshots: state.join("snapshots") })
+            }
             _ => Err(Fault::new(Code::Usage, "neither HOME nor BELLJAR_HOME is set to an absolute path")
                 .hint("set BELLJAR_HOME to a folder that Belljar may use")),
         }
@@ -37,11 +43,12 @@ impl Place {
 
     /// The embedded engine of this user.
     pub(crate) fn embedded(&self) -> Embedded {
-        Embedded {
-            keeper: PathBuf::from("/proc/self/exe"),
-            cells: self.cells.clone(),
-            resolvers: resolvers(),
-        }
+        Embedded::new(PathBuf::from("/proc/self/exe"), self.cells.clone(), resolvers())
+    }
+
+    /// The sandboxes of this user.
+    pub(crate) fn sandboxes(&self) -> Sandboxes {
+        Sandboxes { engine: self.embedded(), snapshots: self.snapshots.clone() }
     }
 
     /// The repositories of this user.

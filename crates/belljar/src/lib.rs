@@ -28,6 +28,7 @@ pub mod repo;
 pub mod run;
 pub mod rundir;
 pub mod runs;
+pub mod sandbox;
 pub mod schema;
 mod shell;
 pub mod spec;

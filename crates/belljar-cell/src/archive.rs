@@ -1,0 +1,209 @@
+//! Trees as tar streams, in both directions, with a stranger on the other side.
+//!
+//! [`pack`] reads a tree that somebody else may be changing; [`unpack`] writes one from bytes that somebody else made
+//! up. Neither ever follows a link, and neither works with paths: each step is one name in a folder that is held open,
+//! so nothing that is renamed or swapped meanwhile can lead them out of the folder they were given. They need no call
+//! that a guest's filter forbids, so they work inside a sandbox as well as outside.
+
+mod hardlinks;
+mod header;
+pub(crate) mod ladder;
+mod pack;
+mod reader;
+mod shown;
+mod times;
+mod unpack;
+pub(crate) mod walk;
+mod way;
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use hardlinks::FirstNames;
+pub use pack::pack;
+pub(crate) use shown::shown;
+pub(crate) use times::Mtime;
+pub use unpack::unpack;
+pub(crate) use way::descend;
+
+/// The most bytes in the path of an entry. Calls take 4096, but a walk by descriptors has no such bound.
+pub const MOST_NAME: usize = 1 << 20;
+
+/// How much is packed or unpacked at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The length of the archive, headers and padding included.
+    pub bytes: u64,
+    /// Files, folders and everything else; also what is left out, and folders that are only implied.
+    pub entries: u64,
+}
+
+/// What an archive may do to the folder it is unpacked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// How much is unpacked at most.
+    pub limits: Limits,
+    /// What happens at an entry that is not allowed.
+    pub refused: OnRefusal,
+    /// Where symbolic links may lead.
+    pub links: Links,
+    /// Mode bits that no file or folder gets, like a umask. Set-user-id and set-group-id are never given.
+    pub mask: u32,
+}
+
+impl Rules {
+    /// The rules for an archive from a stranger: end at the first bad entry, and let nobody else write to the files.
+    pub fn strict(limits: Limits) -> Rules {
+        Rules { limits, refused: OnRefusal::End, links: Links::Any, mask: 0o022 }
+    }
+}
+
+/// What happens at an entry that is not allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnRefusal {
+    /// Unpacking ends with an error that names the entry.
+    End,
+    /// It is left out and counted.
+    Count,
+}
+
+/// Where symbolic links may lead. They are never followed here; this is for whoever uses the tree afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Links {
+    /// Anywhere.
+    Any,
+    /// Not out of the folder that is unpacked into: relative, with every `..` at the front and no more of them than
+    /// there are folders above.
+    Inside,
+}
+
+/// What was packed or unpacked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Plain files.
+    pub files: u64,
+    /// Folders that the archive names.
+    pub folders: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Further names of a file that was there already.
+    pub hard_links: u64,
+    /// The bytes of all files.
+    pub bytes: u64,
+    /// Pipes, sockets, devices, and the kernel's own file systems: not packed.
+    pub left_out: u64,
+    /// Entries that were gone or replaced before they could be packed.
+    pub vanished: u64,
+    /// Files that shrank while they were packed; zeros stand for what was missing.
+    pub cut_short: u64,
+    /// Entries that were refused and left out, where the rules say so.
+    pub refused: u64,
+}
+
+/// Why a tree could not be packed or unpacked. Names in it are safe to print.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// Something of the tree cannot be read.
+    #[error("could not read {name}: {source}")]
+    ReadTree {
+        /// Its name in the tree.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The subject itself cannot be packed.
+    #[error("{name} is neither a file, a folder nor a link")]
+    Unfit {
+        /// Its name.
+        name: String,
+    },
+    /// The archive cannot be written.
+    #[error("could not write the archive: {source}")]
+    WriteArchive {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The archive cannot be read.
+    #[error("could not read the archive: {source}")]
+    ReadArchive {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something cannot be created.
+    #[error("could not create {name}: {source}")]
+    WriteTree {
+        /// Its name in the archive.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An entry is not allowed.
+    #[error("the entry {name} is refused: {reason}")]
+    Refused {
+        /// Its name in the archive.
+        name: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// This is not an archive, or a damaged one.
+    #[error("the archive is malformed at byte {at}: {what}")]
+    Malformed {
+        /// Where the block in question begins.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The archive ends before its end mark.
+    #[error("the archive is cut short: it ends at byte {at}")]
+    Truncated {
+        /// How many bytes there were.
+        at: u64,
+    },
+    /// A limit is exceeded.
+    #[error("there are more than {most} {what}")]
+    Limit {
+        /// The limit.
+        most: u64,
+        /// What it counts.
+        what: &'static str,
+    },
+}
+
+/// Why an entry is not allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Begins with a slash.
+    #[error("its name is absolute")]
+    Absolute,
+    /// Has `..` in it.
+    #[error("its name goes up with `..`")]
+    Upwards,
+    /// Names nothing, or leads to nothing.
+    #[error("its name or target is empty")]
+    Empty,
+    /// Holds a zero byte.
+    #[error("its name or target holds a zero byte")]
+    ZeroByte,
+    /// Longer than [`MOST_NAME`] or than a file system takes, or more levels than are supported.
+    #[error("its name or target is too long or too deep")]
+    TooLong,
+    /// A link or a file is where a folder has to be.
+    #[error("a part of its path is not a folder")]
+    NotAFolder,
+    /// A folder is where a file or a link would go.
+    #[error("a folder is in its place")]
+    FolderInPlace,
+    /// A hard link whose target is not a plain file in the folder.
+    #[error("it is a hard link to something other than a file of the same folder")]
+    HardLink,
+    /// A symbolic link that leads out, where the rules forbid it.
+    #[error("it is a link that leads outside")]
+    LinkOutside,
+    /// A pipe or a device.
+    #[error("it is a pipe or a device")]
+    Special,
+    /// A kind of entry that is not supported.
+    #[error("it is of a kind that is not supported")]
+    Kind,
+}
