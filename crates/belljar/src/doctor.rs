@@ -127,6 +127,9 @@ fn explained(check: Check, error: &CellError) -> Check {
         CellError::Refused(Refusal::Limits(_) | Refusal::Link(_))
         | CellError::Failed(_)
         | CellError::StartKeeper { .. }
+        | CellError::Threads
+        | CellError::NoSuchCell { .. }
+        | CellError::NoSuchExec(_)
         | CellError::Talk { .. }
         | CellError::KeeperGone
         | CellError::Unexpected => check,
