@@ -36,6 +36,7 @@ pub(crate) fn ending(command: &CommandRecord) -> String {
         Ending::OutOfMemory => "out of memory".to_owned(),
         Ending::OutputLimit => "output limit".to_owned(),
         Ending::DiskLimit => "disk limit".to_owned(),
+        Ending::CpuTimeLimit => "processor time limit".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
         Ending::NotStarted => "not started".to_owned(),
     }
