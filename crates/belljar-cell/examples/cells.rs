@@ -1,6 +1,6 @@
 //! Cells through the library, measured: what `bench/engine` compares with the floor.
 //!
-//! `cells latency ROOT RUNS GAP_MS`, `cells exec ROOT RUNS GAP_MS`, `cells throughput ROOT WORKERS COUNT`,
+//! `cells latency ROOT RUNS GAP_MS`, `cells phases ROOT RUNS`, `cells exec ROOT RUNS GAP_MS`, `cells throughput ROOT WORKERS COUNT`,
 //! `cells crowd ROOT COUNT`, `cells output ROOT BYTES`, `cells copy ROOT BYTES`: each prints JSON lines.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a measurement fails by panicking")]
 
@@ -26,6 +26,7 @@ fn main() {
     let bench = Bench::new(Path::new(word(2)));
     match word(1) {
         "latency" => bench.series("library_cold", number(3), number(4), || bench.cold()),
+        "phases" => bench.phases(number(3)),
         "exec" => bench.execs(number(3), number(4)),
         "throughput" => bench.throughput(number(3), number(4)),
         "crowd" => bench.crowd(number(3)),
@@ -77,6 +78,31 @@ impl Bench {
         let mut cell = self.create();
         run_true(&mut cell);
         assert!(cell.destroy().unwrap().is_empty());
+    }
+
+    /// Where the time of a cold sandbox goes.
+    fn phases(&self, runs: u64) {
+        let mut times: [Vec<u128>; 3] = [const { Vec::new() }; 3];
+        for _ in 0..runs {
+            let begun = Instant::now();
+            let mut cell = self.create();
+            let created = begun.elapsed().as_micros();
+            run_true(&mut cell);
+            let ran = begun.elapsed().as_micros();
+            cell.destroy().unwrap();
+            let all = begun.elapsed().as_micros();
+            for (list, time) in times.iter_mut().zip([created, ran - created, all - ran]) {
+                list.push(time);
+            }
+        }
+        let middle = times.map(|mut list| {
+            list.sort_unstable();
+            list[list.len() / 2]
+        });
+        println!(
+            "{{\"what\":\"library_phases\",\"runs\":{runs},\"create_us\":{},\"exec_us\":{},\"destroy_us\":{}}}",
+            middle[0], middle[1], middle[2]
+        );
     }
 
     fn series(&self, what: &str, runs: u64, gap_ms: u64, mut one: impl FnMut()) {

@@ -12,6 +12,7 @@ use crate::cell::{
     Answer, CellSpec, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size, Status, Stop,
 };
 use crate::failure::Failure;
+use crate::kit::Kit;
 use crate::listener;
 use crate::log::LogReader;
 use crate::spawner::{self, Spawner};
@@ -126,7 +127,7 @@ impl Cell {
             return Err(CellError::Threads);
         }
         let (ours, theirs) = Channel::pair().map_err(talk)?;
-        spawner::fork_keeper(theirs.into_socket()).map_err(talk)?;
+        spawner::fork_keeper(theirs.into_socket(), &Kit::prepare()).map_err(talk)?;
         Cell::request(ours, spec)
     }
 

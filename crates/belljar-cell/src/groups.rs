@@ -160,7 +160,7 @@ impl Groups {
     }
 
     fn read(&self, controller: &str, file: &str) -> Option<String> {
-        fs::read_to_string(self.folder(controller).join(file)).ok()
+        read(&self.folder(controller).join(file))
     }
 
     /// The folder through which version 2 places, kills, freezes and counts, if there is one.
@@ -251,7 +251,7 @@ impl Groups {
         let deadline = Instant::now() + patience;
         let wanted = u64::from(still);
         loop {
-            let events = fs::read_to_string(folder.join("cgroup.events")).unwrap_or_default();
+            let events = read(&folder.join("cgroup.events")).unwrap_or_default();
             if field(&events, "frozen") == Some(wanted) {
                 return true;
             }
@@ -339,7 +339,7 @@ impl CommandGroups {
 
     /// User and system time of the whole tree in microseconds, where version 2 counts it.
     pub(crate) fn cpu_us(&self) -> Option<(u64, u64)> {
-        let text = fs::read_to_string(self.groups.unified()?.join("cpu.stat")).ok()?;
+        let text = read(&self.groups.unified()?.join("cpu.stat"))?;
         Some((field(&text, "user_usec")?, field(&text, "system_usec")?))
     }
 
@@ -347,7 +347,7 @@ impl CommandGroups {
     pub(crate) fn pressure(&self) -> Option<Pressure> {
         let folder = self.groups.unified()?;
         let total = |file: &str| -> Option<u64> {
-            let text = fs::read_to_string(folder.join(file)).ok()?;
+            let text = read(&folder.join(file))?;
             let some = text.lines().find(|line| line.starts_with("some "))?;
             some.rsplit_once("total=")?.1.trim().parse().ok()
         };
@@ -401,6 +401,14 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, text.as_bytes())?;
     Ok(())
+}
+
+/// They are read whole at once too, and are never longer than a page.
+fn read(path: &Path) -> Option<String> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut buffer = [0; 4096];
+    let count = rustix::io::read(&file, &mut buffer[..]).ok()?;
+    String::from_utf8(buffer[..count].to_vec()).ok()
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {

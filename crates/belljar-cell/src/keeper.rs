@@ -20,6 +20,7 @@ use crate::failure::{Failure, Step};
 use crate::groups::Groups;
 use crate::init::{Order, Report};
 use crate::kernel;
+use crate::kit::Kit;
 use crate::listener::Listener;
 use crate::site::{PATIENCE, Site, poll_for};
 use crate::wire::{Channel, Received};
@@ -32,7 +33,7 @@ const REMEMBERED: usize = 1000;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// The keeper's life, in a process that was forked for it and has one thread.
-pub(crate) fn live(client: Channel) -> i32 {
+pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
     kernel::wait_for_children();
@@ -40,7 +41,7 @@ pub(crate) fn live(client: Channel) -> i32 {
         Ok(Received::Message(Request::Create(spec), _)) => spec,
         _ => return 2,
     };
-    let (site, created, link) = match Site::raise(&spec) {
+    let (site, created, link) = match Site::raise(&spec, kit) {
         Ok(made) => made,
         Err(answer) => return i32::from(client.send(&answer, &[]).is_err()),
     };

@@ -20,6 +20,7 @@ pub mod ids;
 mod init;
 mod keeper;
 mod kernel;
+mod kit;
 pub mod lease;
 pub mod link;
 mod listener;

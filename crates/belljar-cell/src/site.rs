@@ -11,15 +11,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::cell::{Answer, CellSpec, Control, Created, Isolation, Refusal, Workspace};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
-use crate::filter::Filter;
 use crate::groups::Groups;
 use crate::guest::NotStarted;
 use crate::ids::{self, Ids};
 use crate::init::{self, Order, Report};
 use crate::kernel::{self, Cloned};
+use crate::kit::Kit;
 use crate::lease::{Held, Lease};
 use crate::link::LinkKind;
-use crate::parents::Parents;
 use crate::probe::Finding;
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
@@ -46,8 +45,8 @@ pub(crate) type Made = (Site, Created, Option<OwnedFd>);
 
 impl Site {
     /// Makes a cell; what was made is undone when a part cannot be had.
-    pub(crate) fn raise(spec: &CellSpec) -> Result<Made, Answer> {
-        let groups = plan_groups(spec)?;
+    pub(crate) fn raise(spec: &CellSpec, kit: &Kit) -> Result<Made, Answer> {
+        let groups = plan_groups(spec, kit)?;
         let ids = Ids::for_this_process(std::process::id());
         if !ids.is_range() {
             ids::enter_lobby().map_err(refused_namespaces)?;
@@ -83,7 +82,7 @@ impl Site {
             ids,
             guest: spec.guest.clone(),
             limits: spec.limits,
-            filter: Filter::compile(),
+            filter: kit.filter.clone(),
             score,
         };
         let site = Site { spec: spec.clone(), groups, ids, door, terminals, init, to_init, lease };
@@ -211,9 +210,9 @@ fn hear(init: &Channel) -> Result<(Report, Vec<OwnedFd>), Failure> {
     }
 }
 
-fn plan_groups(spec: &CellSpec) -> Result<Option<Groups>, Answer> {
-    match (Parents::find(), spec.isolation) {
-        (Ok(parents), _) => Ok(Some(Groups::planned(&parents, &spec.id))),
+fn plan_groups(spec: &CellSpec, kit: &Kit) -> Result<Option<Groups>, Answer> {
+    match (&kit.parents, spec.isolation) {
+        (Ok(parents), _) => Ok(Some(Groups::planned(parents, &spec.id))),
         (Err(_), Isolation::BestEffort) => Ok(None),
         (Err(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason.to_string()))),
     }

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::client::CellError;
 use crate::kernel::{self, Cloned};
 use crate::keeper;
+use crate::kit::Kit;
 use crate::sealed;
 use crate::wire::{Channel, Received};
 
@@ -72,22 +73,23 @@ fn live() -> i32 {
     kernel::reap_by_kernel();
     let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else { return 2 };
     let client = Channel::from_socket(socket);
+    let kit = Kit::prepare();
     loop {
         let Ok(Received::Message((), descriptors)) = client.receive::<()>() else { return 0 };
         for descriptor in descriptors {
             // A keeper that cannot be forked closes its connection, which tells the client.
-            let _ = fork_keeper(descriptor);
+            let _ = fork_keeper(descriptor, &kit);
         }
     }
 }
 
 /// Forks this process, which must have one thread, into a keeper that has nothing but its connection.
-pub(crate) fn fork_keeper(connection: OwnedFd) -> io::Result<()> {
+pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     match kernel::clone(0, None)? {
         Cloned::Parent(..) => Ok(()),
         Cloned::Child => {
             let code = match strip(&connection) {
-                Ok(()) => keeper::live(Channel::from_socket(connection)),
+                Ok(()) => keeper::live(Channel::from_socket(connection), kit),
                 Err(_) => 2,
             };
             kernel::exit_now(code)

@@ -1,0 +1,20 @@
+//! What every keeper needs and none needs to make for itself: prepared once, shared by all that are forked afterwards.
+
+use crate::filter::Filter;
+use crate::parents::{NoParents, Parents};
+
+/// A keeper's kit.
+#[derive(Debug, Clone)]
+pub(crate) struct Kit {
+    /// Where this process may make control groups.
+    pub parents: Result<Parents, NoParents>,
+    /// The syscall filter.
+    pub filter: Filter,
+}
+
+impl Kit {
+    /// Looks at the machine and compiles what is compiled.
+    pub(crate) fn prepare() -> Kit {
+        Kit { parents: Parents::find(), filter: Filter::compile() }
+    }
+}
