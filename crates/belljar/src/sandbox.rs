@@ -236,7 +236,7 @@ impl Sandboxes {
         let mut parent = self.open(id)?;
         let status = parent.cell.status().map_err(fault)?;
         own_files(&status)?;
-        let folder = belljar_cell::scratch::files(&status.spec);
+        let folder = belljar_cell::scratch::files(&status.spec, status.keeper);
         let mut spec = status.spec.clone();
         spec.id = new_id();
         spec.lifetime = Lifetime::Until { after_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX) };
@@ -279,7 +279,7 @@ impl Sandboxes {
     fn keep(&self, status: &Status, name: &str, making: &Path, still: bool) -> Result<Snapshot, Fault> {
         fs::create_dir(making).map_err(|error| unreadable(making, error))?;
         let shift = status.base.map(|base| Shift { from: base, to: base });
-        copy_tree(&belljar_cell::scratch::files(&status.spec), &making.join("files"), shift, COPY_LIMITS)
+        copy_tree(&belljar_cell::scratch::files(&status.spec, status.keeper), &making.join("files"), shift, COPY_LIMITS)
             .map_err(|failure| fault(CellError::Failed(failure)))?;
         let snapshot = Snapshot {
             name: name.to_owned(),
