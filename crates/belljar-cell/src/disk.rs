@@ -78,6 +78,13 @@ impl Disk {
         Ok(Disk { top })
     }
 
+    /// Takes it off, so that its folder can be removed; what is on it goes with its file.
+    pub(crate) fn unmount(self, at: &Path) {
+        drop(self.top);
+        // One that stays goes with this process.
+        let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);
+    }
+
     /// How much it holds.
     pub(crate) fn capacity(&self) -> Option<Capacity> {
         let found = rustix::fs::fstatvfs(&self.top).ok()?;

@@ -179,6 +179,9 @@ impl Site {
             groups.lift_processor_limit();
         }
         end(&self.init, self.to_init);
+        if let Some(disk) = self.disk {
+            disk.unmount(&Scratch::disk(&self.spec));
+        }
         self.lease.release()
     }
 }

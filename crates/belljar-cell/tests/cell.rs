@@ -565,7 +565,7 @@ fn commands_in_parallel(isolation: Isolation) {
                 .iter_mut()
                 .enumerate()
                 .map(|(index, other)| {
-                    begin_in(other, &format!("echo begun; (setsid sleep 300 &) ; sleep 0.{index}; echo done {index}; sleep 100"))
+                    begin_in(other, &format!("(setsid sleep 300 &); echo begun {index}; sleep 100"))
                 })
                 .collect();
             for output in &mut outputs {
@@ -580,7 +580,8 @@ fn commands_in_parallel(isolation: Isolation) {
             let end = killed.end().unwrap();
             assert_eq!((end.ended, end.survivors), (Ended::Interrupted, 0));
             assert!(end.killed >= 2, "{} killed", end.killed);
-            let (_, text) = run(cell, "ps -eo args | grep -cx 'sleep 300'", 10_000);
+            let count = "for i in $(seq 100); do n=$(ps -eo args | grep -cx 'sleep 300'); [ $n = 4 ] && break; sleep 0.05; done; echo $n";
+            let (_, text) = run(cell, count, 20_000);
             assert_eq!(text, "4\n");
             for mut other in others {
                 other.interrupter().interrupt(Stop::Interrupted).unwrap();
