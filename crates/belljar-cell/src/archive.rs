@@ -1,6 +1,6 @@
 //! Trees as tar streams, in both directions, with a stranger on the other side.
 //!
-//! [`pack`] reads a tree that somebody else may be changing; [`unpack`] writes one from bytes that somebody else made
+//! [`pack()`] reads a tree that somebody else may be changing; [`unpack()`] writes one from bytes that somebody else made
 //! up. Neither ever follows a link, and neither works with paths: each step is one name in a folder that is held open,
 //! so nothing that is renamed or swapped meanwhile can lead them out of the folder they were given. They need no call
 //! that a guest's filter forbids, so they work inside a sandbox as well as outside.
@@ -214,6 +214,7 @@ mod tests {
     use crate::filter::Filter;
     use crate::kernel;
     use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, openat2};
+    use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
     use std::ffi::OsStr;
     use std::fs::{self, File};
     use std::os::fd::{AsFd, OwnedFd};
@@ -260,5 +261,31 @@ mod tests {
         assert_eq!(packed, unpacked);
         assert_eq!((packed.files, packed.hard_links, packed.links, packed.folders), (1, 1, 1, 2));
         assert_eq!(fs::read(into.join("d/again")).unwrap(), b"content");
+    }
+
+    #[test]
+    fn other_file_systems_are_packed_but_not_those_the_kernel_makes_up() {
+        assert!(rustix::process::geteuid().is_root(), "this test mounts something, so it needs root");
+        std::thread::spawn(|| {
+            // SAFETY: gives this thread a mount namespace of its own and touches no memory; others are not affected.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            let base = tempfile::tempdir().unwrap();
+            for kind in ["proc", "sysfs", "tmpfs"] {
+                let folder = base.path().join(kind);
+                fs::create_dir(&folder).unwrap();
+                mount(kind, &folder, kind, MountFlags::empty(), c"").unwrap();
+            }
+            fs::write(base.path().join("tmpfs/file"), "x").unwrap();
+            let root = File::open(base.path()).unwrap();
+            let limits = Limits { bytes: 1 << 20, entries: 100 };
+            let packed = pack(root.as_fd(), Path::new("."), OsStr::new(""), std::io::sink(), limits).unwrap();
+            assert_eq!((packed.left_out, packed.folders, packed.files), (2, 2, 1));
+            for kind in ["proc", "sysfs", "tmpfs"] {
+                unmount(base.path().join(kind), UnmountFlags::DETACH).unwrap();
+            }
+        })
+        .join()
+        .unwrap();
     }
 }

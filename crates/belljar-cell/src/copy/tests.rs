@@ -312,6 +312,15 @@ fn ten_thousand_levels_are_no_obstacle() {
     remove_tree(&to).unwrap();
 }
 
+/// Stops the swapping also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_guest_that_swaps_folders_and_files_for_links_gets_nothing_from_outside() {
     const SECRET: &str = "the secret that lies outside";
@@ -341,7 +350,8 @@ fn a_guest_that_swaps_folders_and_files_for_links_gets_nothing_from_outside() {
             }
             swaps
         });
-        let (mut rounds, mut vanished, started) = (0_u64, 0, Instant::now());
+        let (guard, started) = (Stop(&stop), Instant::now());
+        let (mut rounds, mut vanished) = (0_u64, 0);
         while started.elapsed() < Duration::from_millis(1500) {
             let to = base.path().join("to");
             vanished += copy_tree(&from, &to, None, LIMITS).unwrap().vanished;
@@ -353,7 +363,7 @@ fn a_guest_that_swaps_folders_and_files_for_links_gets_nothing_from_outside() {
             remove_tree(&to).unwrap();
             rounds += 1;
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(guard);
         (swapping.join().unwrap(), rounds, vanished)
     });
     assert!(swaps > 100 && rounds > 50 && vanished > 0, "no race: {swaps} {rounds} {vanished}");

@@ -1,7 +1,7 @@
 //! A folder to unpack into, and beside it one that nobody may touch.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -46,13 +46,18 @@ impl Ground {
         unpack(archive, open(&self.inside()), rules)
     }
 
-    /// Everything but the folder that is unpacked into, in every detail.
-    pub(crate) fn rest(&self) -> Tree {
-        let mut rest = look(self.base.path());
-        let folder = Path::new("inside");
-        rest.retain(|path, _| !path.starts_with(folder) && !path.as_os_str().is_empty());
-        rest
+    /// Everything beside the folder that is unpacked into, in every detail.
+    pub(crate) fn rest(&self) -> Rest {
+        let names = fs::read_dir(self.base.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        Rest { names, outside: look(&self.outside()) }
     }
+}
+
+/// What lies beside the folder that is unpacked into.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    names: BTreeSet<OsString>,
+    outside: Tree,
 }
 
 pub(crate) fn strict() -> Rules {

@@ -126,17 +126,6 @@ fn pipes_sockets_and_devices_are_left_out_and_block_nobody() {
 }
 
 #[test]
-fn the_kernels_own_file_systems_are_not_entered() {
-    let mut bytes = Vec::new();
-    let root = open(Path::new("/"));
-    let limits = Limits { bytes: 1 << 20, entries: 100_000 };
-    // Whatever else is in /dev, it holds pts, whose files are terminals.
-    let result = pack(root.as_fd(), Path::new("dev"), OsStr::new("dev"), &mut bytes, limits);
-    let names = String::from_utf8_lossy(&bytes);
-    assert!(!names.contains("dev/pts/ptmx"), "{result:?}");
-}
-
-#[test]
 fn one_file_one_link_and_a_folder_by_another_name() {
     let ground = Ground::new();
     let tree = tree(&ground);

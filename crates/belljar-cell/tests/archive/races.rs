@@ -27,16 +27,25 @@ fn swap(a: &Path, b: &Path, stop: &AtomicBool) -> u64 {
     count
 }
 
+/// Stops the swapping also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs `work` again and again beside a thread that swaps.
 fn beside_swapping(a: &Path, b: &Path, mut work: impl FnMut()) -> u64 {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let swapping = scope.spawn(|| swap(a, b, &stop));
-        let started = Instant::now();
+        let (guard, started) = (Stop(&stop), Instant::now());
         while started.elapsed() < LONG {
             work();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(guard);
         swapping.join().unwrap()
     })
 }
@@ -128,4 +137,25 @@ fn packing_reads_no_file_that_becomes_a_link_to_the_outside() {
         assert!(!bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()));
     });
     assert!(swaps > 100 && vanished > 0, "no race: {swaps} swaps, {vanished} vanished");
+}
+
+#[test]
+fn a_hard_link_takes_no_file_from_outside_while_its_target_is_swapped_for_a_link() {
+    let ground = Ground::new();
+    let (target, spare) = (ground.inside().join("f"), ground.inside().join("spare"));
+    fs::write(&target, "public").unwrap();
+    symlink(ground.outside().join("secret"), &spare).unwrap();
+    let before = ground.rest();
+    let bytes = archive(&[hard_link("taken", "f")]);
+    let mut linked = 0;
+    let swaps = beside_swapping(&target, &spare, || {
+        if let Ok(summary) = ground.unpack(&bytes, lenient()) {
+            linked += summary.hard_links;
+        }
+        if ground.inside().join("taken").symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+            assert_eq!(fs::read(ground.inside().join("taken")).unwrap(), b"public");
+        }
+    });
+    assert_eq!(ground.rest(), before);
+    assert!(swaps > 100 && linked > 100, "no race: {swaps} swaps, {linked} linked");
 }
