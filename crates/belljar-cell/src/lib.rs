@@ -5,6 +5,7 @@
 //! an init that only reaps and kills. See `docs/design/embedded-engine.md`.
 #![allow(unsafe_code)]
 
+pub mod attestation;
 pub mod cell;
 pub mod client;
 mod doorman;
@@ -18,7 +19,8 @@ pub mod keeper;
 mod kernel;
 pub mod lease;
 pub mod link;
-mod probe;
+pub mod policy;
+pub mod probe;
 pub mod remove;
 mod root;
 mod scratch;
