@@ -8,6 +8,8 @@ use crate::kernel;
 use crate::policy::{Promise, Proof};
 
 mod attempt;
+#[cfg(test)]
+pub(crate) mod trial;
 mod view;
 
 /// One thing that was tried or looked at.
@@ -231,4 +233,167 @@ pub(crate) fn examine(uid: u32) -> Vec<Finding> {
     findings.extend(["mounts", "namespaces"].iter().filter_map(|control| attempt::first(control)));
     findings.extend(view::fresh(2, crate::doorman::GUEST_OOM_SCORE));
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Filter;
+    use crate::policy::{CONTROLS, IsolationLevel};
+    use trial::{as_anybody, in_namespaces};
+
+    /// What a guest would have to be for this process to be one, the host's namespaces aside.
+    fn expected(uid: u32) -> Expected {
+        Expected {
+            uid,
+            gid: uid,
+            uid_map: [uid, uid, 1],
+            gid_map: [uid, uid, 1],
+            hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            outside: namespaces(),
+            interfaces: vec!["lo".to_owned()],
+            read_only: Vec::new(),
+            processes: 2,
+            oom_score: "500".to_owned(),
+        }
+    }
+
+    fn give_up_powers() {
+        for (resource, most) in [(Resource::Nofile, 1024), (Resource::Nproc, 4096), (Resource::Core, 1)] {
+            let limit = Rlimit { current: Some(most), maximum: Some(most) };
+            rustix::process::setrlimit(resource, limit).unwrap();
+        }
+        kernel::prctl(libc::PR_SET_DUMPABLE, 0).unwrap();
+        kernel::keep_capabilities(0).unwrap();
+        kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
+        kernel::close_on_exec_from(3).unwrap();
+    }
+
+    fn own_uid() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    use rustix::process::{Resource, Rlimit};
+
+    fn broken(findings: &[Finding]) -> Vec<&str> {
+        let mut names: Vec<&str> = findings
+            .iter()
+            .filter(|finding| !finding.holds)
+            .map(|finding| finding.control.as_str())
+            .collect();
+        names.dedup();
+        names
+    }
+
+    /// The filter and the loss of all powers are enough for all that is tried by calls; what is seen is the host's.
+    #[test]
+    fn calls_are_refused_behind_the_filter_and_the_host_is_recognised() {
+        let findings = as_anybody(|| {
+            give_up_powers();
+            Filter::compile().install().unwrap();
+            full(&expected(own_uid()))
+        });
+        let tried = [
+            "user",
+            "no_new_privs",
+            "syscall_filter",
+            "dumpable",
+            "descriptors",
+            "mounts",
+            "namespaces",
+            "machine",
+            "kernel_interfaces",
+            "keyring",
+            "terminal",
+            "set_id",
+            "identity",
+            "raised_limits",
+        ];
+        for control in tried {
+            let promise = Promise::named(control).unwrap();
+            assert!(promise.is_kept(&findings), "{control}: {findings:#?}");
+        }
+        for control in ["own_namespaces", "processes", "hidden_files", "network", "memory_order"] {
+            assert!(broken(&findings).contains(&control), "{control}: {findings:#?}");
+        }
+        assert_eq!(IsolationLevel::of(&findings), IsolationLevel::Broken);
+    }
+
+    /// Powers over namespaces of one's own and no filter: the probe must notice each thing that works.
+    #[test]
+    fn what_works_without_the_filter_is_noticed() {
+        let findings = in_namespaces(0, || full(&expected(0)));
+        let broken = broken(&findings);
+        for control in [
+            "user",
+            "capabilities",
+            "no_new_privs",
+            "syscall_filter",
+            "dumpable",
+            "mounts",
+            "namespaces",
+            "machine",
+            "kernel_interfaces",
+            "terminal",
+            "set_id",
+            "network",
+            "raised_limits",
+            "hidden_files",
+            "memory_order",
+        ] {
+            assert!(broken.contains(&control), "{control}: {findings:#?}");
+        }
+        let worked = |proof: &str| findings.iter().any(|finding| finding.proof == proof && !finding.holds);
+        for proof in ["mount succeeded", "new mount namespace succeeded", "raw socket succeeded"] {
+            assert!(worked(proof), "{proof}: {findings:#?}");
+        }
+    }
+
+    #[test]
+    fn every_promise_of_a_probe_is_looked_at_and_nothing_else_is() {
+        let findings = as_anybody(|| full(&expected(own_uid())));
+        for finding in &findings {
+            let promise = Promise::named(&finding.control);
+            assert!(promise.is_some_and(|promise| promise.proof != Proof::ReadBack), "{finding:?}");
+        }
+        for promise in CONTROLS.iter().filter(|promise| promise.proof != Proof::ReadBack) {
+            assert!(findings.iter().any(|finding| finding.control == promise.control), "{}", promise.control);
+        }
+    }
+
+    #[test]
+    fn the_cheap_check_passes_a_caged_process_and_finds_what_is_missing() {
+        let check = |prepare: fn(), uid: u32| {
+            as_anybody(move || {
+                prepare();
+                cheap(own_uid().wrapping_add(uid), own_uid()).map_err(|finding| finding.control)
+            })
+        };
+        let caged = || {
+            give_up_powers();
+            Filter::compile().install().unwrap();
+        };
+        assert_eq!(check(caged, 0), Ok(()));
+        assert_eq!(check(caged, 1), Err("user".to_owned()));
+        assert_eq!(check(give_up_powers, 0), Err("syscall_filter".to_owned()));
+        assert_eq!(check(|| (), 0), Err("no_new_privs".to_owned()));
+        let dumpable = || {
+            give_up_powers();
+            Filter::compile().install().unwrap();
+            kernel::prctl(libc::PR_SET_DUMPABLE, 1).unwrap();
+        };
+        assert_eq!(check(dumpable, 0), Err("dumpable".to_owned()));
+        let powerful = in_namespaces(7, || cheap(7, 7).map_err(|finding| finding.control));
+        assert_eq!(powerful, Err("capabilities".to_owned()));
+    }
+
+    #[test]
+    fn a_confirmed_finding_names_the_newer_witness() {
+        let found = vec![
+            Finding::new("user", true, String::new()).by("full, boot 1"),
+            Finding::new("mounts", true, String::new()).by("full, boot 1"),
+        ];
+        let probes: Vec<String> = confirmed(found).into_iter().map(|finding| finding.probe).collect();
+        assert_eq!(probes, [CHEAP, "full, boot 1"]);
+    }
 }

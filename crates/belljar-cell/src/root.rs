@@ -304,18 +304,20 @@ fn write_own_folders(
     own: OwnFolders,
     lower: Option<BorrowedFd<'_>>,
 ) -> Result<(), Failure> {
-    let below = |path: &Path| lower.and_then(|lower| folder_in(lower, path));
+    let fits = |path: &Path, right: &dyn Fn(&Stat) -> bool| match (lower, own) {
+        (None, _) => false,
+        (Some(lower), OwnFolders::Mounted) => folder_in(lower, path).is_some(),
+        (Some(lower), OwnFolders::InRoot) => usable_in(lower, path).is_some_and(|below| right(&below)),
+    };
     for path in ["/tmp", "/var/tmp"].map(Path::new) {
-        let good = below(path).is_some_and(|below| own == OwnFolders::Mounted || mode_of(&below) == SHARED);
-        if !good {
+        if !fits(path, &|below| mode_of(below) == SHARED) {
             make_folders(base, path, lower)?;
             let made = base.join(relative(path));
             rustix::fs::chmod(&made, SHARED).step(|| format!("create {} in the cell", path.display()))?;
         }
     }
     let home = guest.home.as_path();
-    let owned = |below: Stat| (below.st_uid, below.st_gid) == (guest.uid, guest.gid);
-    if below(home).is_some_and(|below| own == OwnFolders::Mounted || owned(below)) {
+    if fits(home, &|below| (below.st_uid, below.st_gid) == (guest.uid, guest.gid)) {
         return Ok(());
     }
     make_folders(base, home, lower)?;
@@ -325,6 +327,20 @@ fn write_own_folders(
             .step(|| format!("give {} to the guest", home.display()))?;
     }
     Ok(())
+}
+
+/// Who owns what belongs to somebody that does not exist in the cell.
+const STRANGER: u32 = 65_534;
+
+/// What the image has at a path, if it is a folder and the overlay can make a writable copy of it and all above it.
+fn usable_in(root: BorrowedFd<'_>, path: &Path) -> Option<Stat> {
+    let path = relative(path);
+    let known = |path: &Path| folder_in(root, path).filter(|below| below.st_uid != STRANGER);
+    let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    if above.into_iter().any(|above| known(above).is_none()) {
+        return None;
+    }
+    known(&path)
 }
 
 fn mode_of(stat: &Stat) -> Mode {
@@ -435,4 +451,288 @@ fn seal_root() -> Result<(), Failure> {
     let root = rustix::fs::open("/", flags, Mode::empty()).step(|| "open /".to_owned())?;
     kernel::set_mount_attributes(root.as_fd(), MOUNT_READ_ONLY, None, Depth::One)
         .step(|| "make / read-only".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+    use crate::cell::{Isolation, Limits, Network, Workspace};
+    use crate::probe::trial::{NOBODY, in_namespaces};
+
+    const GUEST: u32 = 1000;
+
+    /// A ground that an ordinary user owns, with an image, a layer and a workspace.
+    struct Ground {
+        base: tempfile::TempDir,
+    }
+
+    impl Ground {
+        fn new() -> Ground {
+            let ground = Ground { base: tempfile::tempdir().unwrap() };
+            for folder in ["image", "layer", "layer/upper", "layer/work", "workspace", "victim"] {
+                ground.make(folder);
+            }
+            ground.hand_over("");
+            ground
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.base.path().join(name)
+        }
+
+        fn make(&self, folder: &str) {
+            fs::create_dir_all(self.path(folder)).unwrap();
+            for above in Path::new(folder).ancestors() {
+                self.hand_over(above.to_str().unwrap());
+            }
+        }
+
+        fn hand_over(&self, name: &str) {
+            if rustix::process::geteuid().is_root() {
+                chown(self.path(name), Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+
+        fn spec(&self, root: Root) -> CellSpec {
+            CellSpec {
+                id: "trial".to_owned(),
+                cells: self.path("cells"),
+                root,
+                workspace: Workspace { source: self.path("workspace"), target: PathBuf::from("/workspace") },
+                certificates: None,
+                guest: Guest { uid: GUEST, gid: GUEST, name: "runner".into(), home: "/home/runner".into() },
+                hostname: "glass".to_owned(),
+                limits: Limits { memory: 1 << 30, cpu_millis: 1000, pids: 64 },
+                isolation: Isolation::BestEffort,
+                network: Network::None,
+                weaknesses: Vec::new(),
+            }
+        }
+
+        fn sources(&self, spec: &CellSpec) -> Sources {
+            let tree = |path: PathBuf| cut(path.to_str().unwrap()).unwrap();
+            let (image, layer) = match &spec.root {
+                Root::Directory(path) => (vec![tree(path.clone())], Some(tree(self.path("layer")))),
+                Root::Pieces(_) => (vec![tree(PathBuf::from("/usr"))], None),
+            };
+            let workspace = tree(self.path("workspace"));
+            Sources { devices: Vec::new(), workspace, private: Vec::new(), certificates: None, image, layer }
+        }
+
+        /// Builds a root in namespaces of its own and tells what is seen there.
+        fn seen(&self, root: Root) -> Seen {
+            let spec = self.spec(root);
+            in_namespaces(GUEST, || {
+                follow_the_host();
+                build(&spec, self.sources(&spec)).unwrap();
+                look()
+            })
+        }
+
+        fn image(&self) -> Root {
+            Root::Directory(self.path("image"))
+        }
+    }
+
+    /// As on most machines, where what is mounted on the host later would appear in namespaces made before.
+    fn follow_the_host() {
+        let change = |how| mount_change("/", how | MountPropagationFlags::REC).unwrap();
+        change(MountPropagationFlags::SHARED);
+        // SAFETY: this process has one thread.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+        change(MountPropagationFlags::DOWNSTREAM);
+    }
+
+    fn pieces() -> Root {
+        Root::Pieces(vec![
+            Piece::Host("/usr".into()),
+            Piece::Link { path: "/bin".into(), target: "usr/bin".into() },
+            Piece::Folder("/srv/empty".into()),
+        ])
+    }
+
+    type Seen = BTreeMap<String, String>;
+
+    fn look() -> Seen {
+        let mut seen = Seen::new();
+        for path in ["/tmp", "/var/tmp", "/home/runner", "/dev/shm", "/etc", "/var", "/workspace"] {
+            let told = fs::metadata(path).map(|about| format!("{:o} {}", about.mode() & 0o7777, about.uid()));
+            seen.insert(format!("mode {path}"), told.unwrap_or_else(|error| error.to_string()));
+        }
+        for path in ["/", "/dev", "/sys", "/dev/shm", "/workspace", "/home/runner", "/tmp"] {
+            let told = fs::write(Path::new(path).join("new"), "x").map_err(|error| error.kind().to_string());
+            seen.insert(format!("write {path}"), format!("{told:?}"));
+        }
+        let files =
+            ["/proc/self/oom_score_adj", "/proc/sys/kernel/hostname", "/sys/devices/system/cpu/uevent"];
+        for path in files {
+            let told = fs::write(path, "1").map_err(|error| error.kind().to_string());
+            seen.insert(format!("write {path}"), format!("{told:?}"));
+        }
+        for path in [
+            "/etc/hostname",
+            "/etc/hosts",
+            "/etc/passwd",
+            "/etc/mark",
+            "/proc/interrupts",
+            "/proc/cmdline",
+            "/sys/devices/system/cpu/possible",
+        ] {
+            seen.insert(path.to_owned(), fs::read_to_string(path).unwrap_or_else(|error| error.to_string()));
+        }
+        for path in ["/", "/dev", "/proc/acpi", "/sys"] {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            names.sort_unstable();
+            seen.insert(format!("list {path}"), names.join(" "));
+        }
+        seen.insert("mounts".to_owned(), fs::read_to_string("/proc/self/mountinfo").unwrap());
+        seen
+    }
+
+    fn is_common(seen: &Seen) {
+        assert_eq!(
+            seen["list /dev"],
+            "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+        );
+        assert_eq!(seen["list /sys"], "devices");
+        assert!(seen["/sys/devices/system/cpu/possible"].starts_with('0'), "{seen:#?}");
+        for path in ["/dev", "/sys", "/proc/self/oom_score_adj", "/proc/sys/kernel/hostname"] {
+            let told = &seen[&format!("write {path}")];
+            assert!(told.starts_with("Err") && told.contains("read-only"), "{path}: {told}");
+        }
+        assert!(seen["write /sys/devices/system/cpu/uevent"].starts_with("Err"));
+        for path in ["/dev/shm", "/workspace", "/home/runner", "/tmp"] {
+            assert_eq!(seen[&format!("write {path}")], "Ok(())", "{path}");
+        }
+        assert_eq!((seen["/proc/interrupts"].as_str(), seen["/proc/cmdline"].as_str()), ("", ""));
+        assert_eq!(seen["list /proc/acpi"], "");
+        assert_eq!(seen["mode /tmp"], format!("1777 {GUEST}"));
+        assert_eq!(seen["mode /var/tmp"], format!("1777 {GUEST}"));
+        assert_eq!(seen["mode /dev/shm"], format!("1777 {GUEST}"));
+        assert!(seen["mode /home/runner"].ends_with(&format!(" {GUEST}")), "{seen:#?}");
+        assert_eq!(seen["/etc/hostname"], "glass\n");
+        assert!(seen["/etc/hosts"].contains("127.0.0.1 localhost glass\n"));
+        assert!(seen["/etc/passwd"].contains("runner:x:1000:1000:"), "{}", seen["/etc/passwd"]);
+        for line in seen["mounts"].lines() {
+            let (about, _) = line.split_once(" - ").unwrap();
+            assert!(!about.contains("shared:") && !about.contains("master:"), "follows the host: {line}");
+        }
+    }
+
+    #[test]
+    fn a_root_of_pieces_is_whole_and_sealed() {
+        let ground = Ground::new();
+        let spec = ground.spec(pieces());
+        let names = ["home", "tmp", "var-tmp"];
+        for name in names {
+            ground.make(name);
+            fs::set_permissions(ground.path(name), fs::Permissions::from_mode(0o1777)).unwrap();
+        }
+        let seen = in_namespaces(GUEST, || {
+            follow_the_host();
+            let mut sources = ground.sources(&spec);
+            sources.private =
+                names.iter().map(|name| cut(ground.path(name).to_str().unwrap()).unwrap()).collect();
+            build(&spec, sources).unwrap();
+            look()
+        });
+        is_common(&seen);
+        assert!(ground.path("tmp/new").exists() && ground.path("home/new").exists(), "they are mounted");
+        assert_eq!(seen["list /"], "bin dev etc home proc srv sys tmp usr var workspace");
+        assert!(seen["write /"].contains("read-only"), "{}", seen["write /"]);
+    }
+
+    #[test]
+    fn an_overlay_has_what_the_image_lacks_and_nothing_is_written_to_its_layer() {
+        let ground = Ground::new();
+        ground.make("image/etc");
+        ground.make("image/var");
+        fs::write(ground.path("image/etc/mark"), "image").unwrap();
+        fs::write(ground.path("image/etc/passwd"), "root:x:0:0::/root:/bin/sh").unwrap();
+        fs::set_permissions(ground.path("image/var"), fs::Permissions::from_mode(0o711)).unwrap();
+        let seen = ground.seen(ground.image());
+        is_common(&seen);
+        assert_eq!(seen["/etc/mark"], "image");
+        assert!(
+            seen["/etc/passwd"].starts_with("root:x:0:0::/root:/bin/sh\nrunner:"),
+            "{}",
+            seen["/etc/passwd"]
+        );
+        assert_eq!(seen["mode /var"], format!("711 {GUEST}"), "the image's own mode");
+        let mut upper: Vec<PathBuf> = Vec::new();
+        let mut folders = vec![ground.path("layer/upper")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path.clone());
+                }
+                upper.push(path.strip_prefix(ground.path("layer/upper")).unwrap().to_owned());
+            }
+        }
+        upper.sort_unstable();
+        let written = ["home", "home/runner", "home/runner/new", "new", "tmp", "tmp/new"].map(PathBuf::from);
+        assert_eq!(upper, written, "only what the guest wrote");
+    }
+
+    #[test]
+    fn folders_that_the_image_has_right_are_left_to_it() {
+        let ground = Ground::new();
+        for (folder, mode) in [("image/tmp", 0o1777), ("image/var/tmp", 0o1777), ("image/home/runner", 0o700)]
+        {
+            ground.make(folder);
+            fs::set_permissions(ground.path(folder), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let seen = ground.seen(ground.image());
+        is_common(&seen);
+        assert_eq!(seen["mode /home/runner"], format!("700 {GUEST}"));
+    }
+
+    /// Wherever the links of an image lead, it is not to the host.
+    #[test]
+    fn links_of_an_image_do_not_lead_out() {
+        for target in ["/", "../../../../../../../..", "/proc/self/cwd"] {
+            let ground = Ground::new();
+            let victim = ground.path("victim");
+            let outward = Path::new(target).join(relative(&victim));
+            for name in ["etc", "tmp", "home", "workspace"] {
+                symlink(&outward, ground.path("image").join(name)).unwrap();
+            }
+            let seen = ground.seen(ground.image());
+            assert_eq!(seen["/etc/hostname"], "glass\n");
+            assert_eq!(
+                fs::read_dir(&victim).unwrap().count(),
+                0,
+                "the host was written to by way of {target}"
+            );
+            assert_eq!(
+                fs::read_dir(ground.path("workspace")).unwrap().count(),
+                1,
+                "the workspace is in place"
+            );
+        }
+    }
+
+    /// The overlay could not copy a folder of somebody who does not exist inside, so the guest could not write to it.
+    #[test]
+    fn folders_of_strangers_are_replaced() {
+        // Needs root to make such a folder; an ordinary user's image has none.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let ground = Ground::new();
+        for folder in ["image/tmp", "image/var/tmp", "image/home/runner"] {
+            ground.make(folder);
+            fs::set_permissions(ground.path(folder), fs::Permissions::from_mode(0o1777)).unwrap();
+        }
+        for folder in ["image/tmp", "image/var", "image/home"] {
+            chown(ground.path(folder), Some(0), Some(0)).unwrap();
+        }
+        is_common(&ground.seen(ground.image()));
+    }
 }
