@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::CellSpec;
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::policy::{self, Need, Promise};
@@ -47,6 +48,21 @@ impl Key {
             caller: rustix::process::geteuid().as_raw(),
             policy,
         })
+    }
+
+    /// The key of a cell: of everything in its description that could give its guest another view, and of whose powers
+    /// make it (`root` or `user`) and which control groups hold it (`v1`, `v2` or `none`).
+    ///
+    /// Limits, names on disk and the workspace's place outside are not in it: no probe depends on them.
+    pub fn for_cell(spec: &CellSpec, mode: &str, groups: &str) -> io::Result<Key> {
+        let CellSpec { root, workspace, certificates, guest, hostname, network, weaknesses, .. } = spec;
+        Key::of(vec![
+            format!("mode {mode}, groups {groups}, network {network:?}"),
+            format!("{root:?}"),
+            format!("workspace at {:?}, certificates {}", workspace.target, certificates.is_some()),
+            format!("{guest:?} of {hostname:?}"),
+            format!("{weaknesses:?}"),
+        ])
     }
 
     /// What a finding says about who found it.
@@ -249,6 +265,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
+    use crate::cell::{Guest, Isolation, Limits, Network, Root, Weakness, Workspace};
 
     fn key(part: &str) -> Key {
         Key::of(vec![part.to_owned(), "groups v1".to_owned()]).unwrap()
@@ -321,6 +338,45 @@ mod tests {
         assert!(Attestation::load(&ground.folder(), &key("user")).is_none());
         let joined = Key::of(vec!["root groups v1".to_owned()]).unwrap();
         assert!(Attestation::load(&ground.folder(), &joined).is_none());
+    }
+
+    fn spec() -> CellSpec {
+        CellSpec {
+            id: "one".to_owned(),
+            cells: PathBuf::from("/cells"),
+            root: Root::Directory(PathBuf::from("/image")),
+            workspace: Workspace { source: PathBuf::from("/one"), target: PathBuf::from("/workspace") },
+            certificates: None,
+            guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: "/home/runner".into() },
+            hostname: "glass".to_owned(),
+            limits: Limits { memory: 1, cpu_millis: 1, pids: 1 },
+            isolation: Isolation::Full,
+            network: Network::None,
+            weaknesses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_a_guest_could_see_is_in_the_key_and_nothing_else_is() {
+        let of = |spec: &CellSpec| Key::for_cell(spec, "root", "v1").unwrap();
+        let workspace = Workspace { source: PathBuf::from("/two"), target: PathBuf::from("/workspace") };
+        let limits = Limits { memory: 2, cpu_millis: 2, pids: 2 };
+        assert_eq!(of(&spec()), of(&CellSpec { id: "two".to_owned(), workspace, limits, ..spec() }));
+        let changes: [fn(&mut CellSpec); 6] = [
+            |spec| spec.root = Root::Directory(PathBuf::from("/other")),
+            |spec| spec.workspace.target = PathBuf::from("/other"),
+            |spec| spec.certificates = Some(PathBuf::from("/certificates")),
+            |spec| spec.guest.uid = 1001,
+            |spec| spec.network = Network::Link,
+            |spec| spec.weaknesses = vec![Weakness::KeepProcesses],
+        ];
+        for change in changes {
+            let mut other = spec();
+            change(&mut other);
+            assert_ne!(of(&spec()), of(&other), "{other:?}");
+        }
+        assert_ne!(of(&spec()), Key::for_cell(&spec(), "user", "v1").unwrap());
+        assert_ne!(of(&spec()), Key::for_cell(&spec(), "root", "none").unwrap());
     }
 
     #[test]

@@ -197,6 +197,9 @@ fn by_answer<'a>(proofs: impl Iterator<Item = &'a str>) -> String {
     answers.into_iter().map(told).collect::<Vec<_>>().join("; ")
 }
 
+/// What guests are worth to the kernel when memory runs out: more than anything that holds the cell.
+pub const GUEST_OOM_SCORE: &str = "500";
+
 /// How a file of /proc that tells about the machine is kept from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hidden {

@@ -4,8 +4,11 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::{CellSpec, Network, Root};
+use crate::ids::Ids;
 use crate::kernel;
-use crate::policy::{Promise, Proof};
+use crate::link;
+use crate::policy::{GUEST_OOM_SCORE, Promise, Proof};
 
 mod attempt;
 #[cfg(test)]
@@ -38,6 +41,9 @@ impl Finding {
     }
 }
 
+/// How many ids a cell of root has.
+const WHOLE_RANGE: u32 = 65_536;
+
 /// What the cheap check says of itself.
 pub const CHEAP: &str = "cheap, this command";
 
@@ -64,6 +70,29 @@ pub struct Expected {
     pub processes: usize,
     /// What it is worth to the kernel when memory runs out.
     pub oom_score: String,
+}
+
+impl Expected {
+    /// What the guest of a fresh cell must be and see; `outside` was taken by a process that is not in the cell.
+    pub fn of(spec: &CellSpec, ids: Ids, outside: Vec<Namespace>) -> Expected {
+        let guest = &spec.guest;
+        let (first_user, first_group, count) =
+            if ids.is_range() { (0, 0, WHOLE_RANGE) } else { (guest.uid, guest.gid, 1) };
+        let link = (spec.network == Network::Link).then_some(link::DEVICE_NAME);
+        let sealed: &[&str] = if matches!(spec.root, Root::Pieces(_)) { &["/", "/usr", "/etc"] } else { &[] };
+        Expected {
+            uid: guest.uid,
+            gid: guest.gid,
+            uid_map: [first_user, ids.outside_user(first_user), count],
+            gid_map: [first_group, ids.outside_group(first_group), count],
+            hostname: spec.hostname.clone(),
+            outside,
+            interfaces: ["lo"].into_iter().chain(link).map(str::to_owned).collect(),
+            read_only: sealed.iter().map(|path| (*path).to_owned()).collect(),
+            processes: 2,
+            oom_score: GUEST_OOM_SCORE.to_owned(),
+        }
+    }
 }
 
 /// A namespace: its kind as in `/proc/self/ns`, and its number.
@@ -231,7 +260,7 @@ pub(crate) fn examine(uid: u32) -> Vec<Finding> {
     let mut findings = passed(uid, gid);
     findings.truncate(4);
     findings.extend(["mounts", "namespaces"].iter().filter_map(|control| attempt::first(control)));
-    findings.extend(view::fresh(2, crate::doorman::GUEST_OOM_SCORE));
+    findings.extend(view::fresh(2, GUEST_OOM_SCORE));
     findings
 }
 
