@@ -44,7 +44,7 @@ impl Key {
             boot: boot()?,
             kernel: kernel(),
             engine: engine()?,
-            filter: digest(Filter::compile().bytes()),
+            filter: digest(&Filter::compile().bytes().collect::<Vec<u8>>()),
             caller: rustix::process::geteuid().as_raw(),
             policy,
         })
@@ -72,7 +72,7 @@ impl Key {
 
     fn path(&self, folder: &Path) -> PathBuf {
         let text = format!("{self:?}");
-        folder.join(format!("{PREFIX}{}.json", digest(text.bytes())))
+        folder.join(format!("{PREFIX}{}.json", digest(text.as_bytes())))
     }
 }
 
@@ -150,13 +150,20 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// FNV-1a: tells texts apart that nobody made on purpose to be taken for each other.
+/// FNV-1a, eight bytes at a time: tells texts apart that nobody made on purpose to be taken for each other.
 ///
 /// Whoever could forge one may write the file itself, and needs no forgery.
-fn digest(bytes: impl Iterator<Item = u8>) -> String {
+fn digest(bytes: &[u8]) -> String {
     const START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
-    let hash = bytes.fold(START, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME));
+    let mix = |hash: u128, word: u64| (hash ^ u128::from(word)).wrapping_mul(PRIME);
+    let words = bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    // The length as well, because the last word is filled up.
+    let hash = mix(words.fold(START, mix), bytes.len() as u64);
     format!("{hash:032x}")
 }
 
@@ -177,7 +184,7 @@ impl Attestation {
     pub fn load(folder: &Path, key: &Key) -> Option<Vec<Finding>> {
         let text = read_own(&key.path(folder)).ok()?;
         let (sum, body) = text.split_once('\n')?;
-        if digest(body.bytes()) != sum {
+        if digest(body.as_bytes()) != sum {
             return None;
         }
         let stored: Stored = serde_json::from_str(body).ok()?;
@@ -228,7 +235,7 @@ fn write(folder: &Path, key: &Key, stored: &Stored) -> io::Result<()> {
     // Left by a process that died and had the same number.
     let _ = fs::remove_file(&temporary);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    let written = file.write_all(format!("{}\n{body}", digest(body.bytes())).as_bytes());
+    let written = file.write_all(format!("{}\n{body}", digest(body.as_bytes())).as_bytes());
     written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
     })
@@ -492,6 +499,16 @@ mod tests {
         }
         let long = [u32::MAX, u32::MAX, 3].into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
         assert_eq!(find_build_id(&long), None);
+    }
+
+    #[test]
+    fn a_digest_tells_texts_apart() {
+        let texts: [&[u8]; 8] =
+            [b"", b"\0", b"\0\0", b"a", b"b", b"abcdefgh", b"abcdefgh\0", b"abcdefghabcdefgh"];
+        let mut digests: Vec<String> = texts.iter().map(|text| digest(text)).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), texts.len());
     }
 
     #[test]
