@@ -21,10 +21,8 @@ use crate::groups::CommandGroups;
 use crate::guest::{self, Cage, NotStarted};
 use crate::ids::Ids;
 use crate::kernel::{self, Cloned};
-use crate::probe::{self, Finding};
-
-/// What guests are worth to the kernel when memory runs out: more than anything that holds the cell.
-pub(crate) const GUEST_OOM_SCORE: &str = "500";
+use crate::policy::GUEST_OOM_SCORE;
+use crate::probe::{self, Expected, Finding};
 
 /// A child of the keeper's.
 #[derive(Debug)]
@@ -43,7 +41,7 @@ pub(crate) enum Job<'a> {
     /// To carry files in or out.
     Courier(&'a Errand),
     /// To try what is forbidden.
-    Probe,
+    Probe(&'a Expected),
 }
 
 /// What a process that went in writes into its pipe when it does not become a program.
@@ -120,7 +118,7 @@ impl Door {
     fn become_it(&self, job: &Job<'_>, streams: &[OwnedFd]) -> Outcome {
         let (user, limits) = match job {
             Job::Program(exec) => (exec.user, exec.limits),
-            Job::Courier(_) | Job::Probe => (None, ExecLimits::default()),
+            Job::Courier(_) | Job::Probe(_) => (None, ExecLimits::default()),
         };
         let user = user.unwrap_or(User { uid: self.guest.uid, gid: self.guest.gid });
         let cage = Cage { user, ids: self.ids, filter: &self.filter, pids: self.limits.pids, limits };
@@ -132,8 +130,8 @@ impl Door {
                 Ok(carried) => Outcome::Carried(carried),
                 Err(failure) => Outcome::NotStarted(NotStarted::Ours(failure)),
             },
-            (Job::Probe, _) => match cage.enter() {
-                Ok(()) => Outcome::Found(probe::examine(cage.user.uid)),
+            (Job::Probe(expected), _) => match cage.enter() {
+                Ok(()) => Outcome::Found(probe::full(expected)),
                 Err(failure) => Outcome::NotStarted(NotStarted::Ours(failure)),
             },
             (Job::Program(_) | Job::Courier(_), _) => {

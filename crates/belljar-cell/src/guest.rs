@@ -12,6 +12,7 @@ use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::ids::Ids;
 use crate::kernel;
+use crate::probe;
 
 /// Open files a guest starts with, and may raise to.
 const OPEN_FILES: (u64, u64) = (1024, 65_536);
@@ -45,7 +46,10 @@ impl Cage<'_> {
         kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())?;
         kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;
         kernel::close_on_exec_from(3).step(|| "mark descriptors".to_owned())?;
-        self.filter.install().step(|| "install the syscall filter".to_owned())
+        self.filter.install().step(|| "install the syscall filter".to_owned())?;
+        // Believing is not knowing: what was given up is looked for once more.
+        let User { uid, gid } = self.user;
+        probe::cheap(uid, gid).map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
     }
 
     fn limit_resources(&self) -> Result<(), Failure> {

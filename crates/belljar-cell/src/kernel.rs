@@ -6,15 +6,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Pid;
 
-/// All namespaces that a cell has of its own.
-pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP) as u64;
-
 /// What a clone gives: in the parent the child's id and descriptor, in the child nothing.
 #[derive(Debug)]
 pub(crate) enum Cloned {

@@ -2,6 +2,7 @@
 
 use crate::filter::Filter;
 use crate::parents::{NoParents, Parents};
+use crate::probe::{self, Namespace};
 
 /// A keeper's kit.
 #[derive(Debug, Clone)]
@@ -10,11 +11,13 @@ pub(crate) struct Kit {
     pub parents: Result<Parents, NoParents>,
     /// The syscall filter.
     pub filter: Filter,
+    /// The namespaces of the host.
+    pub outside: Vec<Namespace>,
 }
 
 impl Kit {
     /// Looks at the machine and compiles what is compiled.
     pub(crate) fn prepare() -> Kit {
-        Kit { parents: Parents::find(), filter: Filter::compile() }
+        Kit { parents: Parents::find(), filter: Filter::compile(), outside: probe::namespaces() }
     }
 }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod archive;
+pub mod attestation;
 pub mod cell;
 pub mod client;
 mod command;
@@ -27,7 +28,8 @@ pub mod link;
 mod listener;
 pub mod log;
 pub mod parents;
-mod probe;
+pub mod policy;
+pub mod probe;
 pub mod remove;
 mod root;
 pub mod scratch;

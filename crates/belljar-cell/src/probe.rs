@@ -1,97 +1,418 @@
-//! The cheap check in every cell: a process as weak as guest code tries what it must not be able to do.
+//! Tries what a guest must not be able to do, from where the guest is: cheaply in every command, in full once in a while.
 
-use std::fs;
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::door::GUEST_OOM_SCORE;
+use crate::cell::{CellSpec, Network, Root};
+use crate::ids::Ids;
 use crate::kernel;
+use crate::link;
+use crate::policy::{GUEST_OOM_SCORE, Promise, Proof};
 
-/// One thing that was tried.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Finding {
-    /// The control's name.
+mod attempt;
+#[cfg(test)]
+pub(crate) mod trial;
+mod view;
+
+/// One thing that was tried or looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The control that it belongs to, one of [`crate::policy::CONTROLS`].
     pub control: String,
-    /// Whether it holds.
+    /// Whether it is as it should be.
     pub holds: bool,
-    /// What was seen.
+    /// What was tried and what the kernel said, e.g. `mount: Operation not permitted`.
     pub proof: String,
+    /// Who found it and when, e.g. `full, boot 4f3c…`; empty until somebody says so.
+    #[serde(default)]
+    pub probe: String,
 }
 
-/// Tries each forbidden thing; runs after the cage is entered.
-pub(crate) fn examine(expected_uid: u32) -> Vec<Finding> {
-    vec![
-        user(expected_uid),
-        capabilities(),
-        no_new_privileges(),
-        filter(),
-        mounting(),
-        namespaces(),
-        kernel_settings(),
-        memory_order(),
-        processes(),
-    ]
-}
+impl Finding {
+    /// A finding that does not say yet who found it.
+    pub fn new(control: &str, holds: bool, proof: String) -> Finding {
+        Finding { control: control.to_owned(), holds, proof, probe: String::new() }
+    }
 
-fn finding(control: &str, holds: bool, proof: String) -> Finding {
-    Finding { control: control.to_owned(), holds, proof }
-}
-
-fn user(expected: u32) -> Finding {
-    let uid = rustix::process::geteuid().as_raw();
-    finding("user", uid == expected && uid != 0, format!("geteuid is {uid}"))
-}
-
-fn capabilities() -> Finding {
-    let set = kernel::permitted_capabilities();
-    finding("capabilities", matches!(set, Ok(0)), format!("capget: permitted {:#x}", set.unwrap_or(u64::MAX)))
-}
-
-fn no_new_privileges() -> Finding {
-    let value = kernel::prctl(libc::PR_GET_NO_NEW_PRIVS, 0);
-    finding("no_new_privs", matches!(value, Ok(1)), format!("prctl: {}", value.unwrap_or(-1)))
-}
-
-fn filter() -> Finding {
-    let value = kernel::prctl(libc::PR_GET_SECCOMP, 0);
-    finding("syscall_filter", matches!(value, Ok(2)), format!("prctl: mode {}", value.unwrap_or(-1)))
-}
-
-fn refused<T>(control: &str, what: &str, result: io::Result<T>) -> Finding {
-    match result {
-        Ok(_) => finding(control, false, format!("{what} succeeded")),
-        Err(error) => finding(control, true, format!("{what}: {error}")),
+    /// The same, found by somebody.
+    pub fn by(self, probe: &str) -> Finding {
+        Finding { probe: probe.to_owned(), ..self }
     }
 }
 
-fn mounting() -> Finding {
-    let flags = rustix::mount::MountFlags::empty();
-    let result = rustix::mount::mount("none", "/tmp", "tmpfs", flags, None::<&std::ffi::CStr>);
-    refused("mounts", "mount", result.map_err(io::Error::from))
+/// How many ids a cell of root has.
+const WHOLE_RANGE: u32 = 65_536;
+
+/// What the cheap check says of itself.
+pub const CHEAP: &str = "cheap, this command";
+
+/// What the guest of a cell must be and see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Its user inside.
+    pub uid: u32,
+    /// Its group inside.
+    pub gid: u32,
+    /// The users of the cell: first inside, first outside, how many.
+    pub uid_map: [u32; 3],
+    /// The groups likewise.
+    pub gid_map: [u32; 3],
+    /// The name of the machine inside.
+    pub hostname: String,
+    /// The host's namespaces, as [`namespaces`] told them outside.
+    pub outside: Vec<Namespace>,
+    /// The network interfaces it may see; `lo` alone means no way out.
+    pub interfaces: Vec<String>,
+    /// Folders beside `/dev`, `/proc` and `/sys` in which it must not be able to make a file.
+    pub read_only: Vec<String>,
+    /// How many processes it may see, the cell's init and itself among them.
+    pub processes: usize,
+    /// What it is worth to the kernel when memory runs out.
+    pub oom_score: String,
 }
 
-fn namespaces() -> Finding {
-    // SAFETY: in a process that is about to end, a new namespace that should not be had endangers no other thread.
-    let result = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUSER) };
-    refused("namespaces", "unshare", result.map_err(io::Error::from))
+impl Expected {
+    /// What the guest of a fresh cell must be and see; `outside` was taken by a process that is not in the cell.
+    pub fn of(spec: &CellSpec, ids: Ids, outside: Vec<Namespace>) -> Expected {
+        let guest = &spec.guest;
+        let (first_user, first_group, count) =
+            if ids.is_range() { (0, 0, WHOLE_RANGE) } else { (guest.uid, guest.gid, 1) };
+        let link = (spec.network == Network::Link).then_some(link::DEVICE_NAME);
+        let sealed: &[&str] = if matches!(spec.root, Root::Pieces(_)) { &["/", "/usr", "/etc"] } else { &[] };
+        Expected {
+            uid: guest.uid,
+            gid: guest.gid,
+            uid_map: [first_user, ids.outside_user(first_user), count],
+            gid_map: [first_group, ids.outside_group(first_group), count],
+            hostname: spec.hostname.clone(),
+            outside,
+            interfaces: ["lo"].into_iter().chain(link).map(str::to_owned).collect(),
+            read_only: sealed.iter().map(|path| (*path).to_owned()).collect(),
+            processes: 2,
+            oom_score: GUEST_OOM_SCORE.to_owned(),
+        }
+    }
 }
 
-fn kernel_settings() -> Finding {
-    let result = fs::OpenOptions::new().write(true).open("/proc/sys/kernel/hostname");
-    refused("proc_read_only", "open /proc/sys/kernel/hostname for writing", result)
+/// A namespace: its kind as in `/proc/self/ns`, and its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// E.g. `net`.
+    pub kind: String,
+    /// What tells it from others of its kind.
+    pub number: u64,
 }
 
-/// When memory runs out the kernel must take guests before the processes that hold the cell.
-fn memory_order() -> Finding {
-    let score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
-    let score = score.trim();
-    finding("memory_order", score == GUEST_OOM_SCORE, format!("oom_score_adj is {score}"))
+/// The namespaces of this process, as far as the kernel has them.
+pub fn namespaces() -> Vec<Namespace> {
+    view::NAMESPACES.iter().filter_map(|kind| view::namespace(kind)).collect()
 }
 
-/// The cell's init is the only process a fresh cell shows beside this one.
-fn processes() -> Finding {
-    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let count = names.filter(|name| name.to_string_lossy().parse::<i32>().is_ok()).count();
-    finding("processes", count == 2, format!("/proc shows {count} processes: init and this probe"))
+/// Checks this process in a few microseconds, without a file or another process; the first thing that is wrong is told.
+///
+/// Every command runs it on itself after the filter is on, just before it becomes the program.
+pub fn cheap(uid: u32, gid: u32) -> Result<(), Finding> {
+    let wrong = user(uid, gid)
+        .or_else(|| capabilities(Sets::OfThread))
+        .or_else(no_new_privileges)
+        .or_else(filter)
+        .or_else(dumpable)
+        .or_else(descriptors);
+    wrong.map_or(Ok(()), |finding| Err(finding.by(CHEAP)))
+}
+
+/// Findings of the full probe after a command's cheap check passed as well: it is the newer witness of what it checked.
+pub fn confirmed(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let cheap = |control: &str| Promise::named(control).is_some_and(|promise| promise.proof == Proof::Cheap);
+    for finding in findings.iter_mut().filter(|finding| cheap(&finding.control)) {
+        CHEAP.clone_into(&mut finding.probe);
+    }
+    findings
+}
+
+/// Tries each forbidden thing and looks at everything a guest sees; runs in a process of its own, after the cage was
+/// entered, and that process must do nothing else afterwards.
+pub fn full(expected: &Expected) -> Vec<Finding> {
+    let mut findings = passed(expected.uid, expected.gid);
+    // As a guest's program would be: what it may do to itself must be tried with its own files open to it.
+    let _ = kernel::prctl(libc::PR_SET_DUMPABLE, 1);
+    findings.extend(attempt::all());
+    findings.extend(view::all(expected));
+    findings
+}
+
+/// The cheap checks once more, as findings.
+fn passed(uid: u32, gid: u32) -> Vec<Finding> {
+    let good = |control, words: String| move || Finding::new(control, true, words);
+    vec![
+        user(uid, gid).unwrap_or_else(good("user", format!("all ids are {uid} and {gid}"))),
+        capabilities(Sets::AndBounding)
+            .unwrap_or_else(good("capabilities", "capget and prctl: all sets are empty".to_owned())),
+        no_new_privileges().unwrap_or_else(good("no_new_privs", "prctl: it is set".to_owned())),
+        filter().unwrap_or_else(good("syscall_filter", "prctl: a filter is on".to_owned())),
+        dumpable().unwrap_or_else(good("dumpable", "prctl: it is off".to_owned())),
+        descriptors()
+            .unwrap_or_else(good("descriptors", "close_range: all but three close at exec".to_owned())),
+    ]
+}
+
+fn broken(control: &str, proof: String) -> Option<Finding> {
+    Some(Finding::new(control, false, proof))
+}
+
+fn user(uid: u32, gid: u32) -> Option<Finding> {
+    let (mut users, mut groups) = ([u32::MAX; 3], [u32::MAX; 3]);
+    let [real, effective, saved] = users.each_mut().map(std::ptr::from_mut);
+    // SAFETY: the three pointers are valid during the call.
+    let failed = unsafe { libc::getresuid(real, effective, saved) } != 0;
+    let [real, effective, saved] = groups.each_mut().map(std::ptr::from_mut);
+    // SAFETY: the three pointers are valid during the call.
+    let failed = unsafe { libc::getresgid(real, effective, saved) } != 0 || failed;
+    if failed || users != [uid; 3] || groups != [gid; 3] || uid == 0 || gid == 0 {
+        return broken(
+            "user",
+            format!("users are {users:?} and groups {groups:?} instead of {uid} and {gid}"),
+        );
+    }
+    None
+}
+
+/// Which sets of capabilities are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sets {
+    /// Permitted, effective, inheritable; the ambient set is never larger than these.
+    OfThread,
+    /// The bounding set as well.
+    AndBounding,
+}
+
+fn capabilities(sets: Sets) -> Option<Finding> {
+    // Version 3, this thread; then effective, permitted and inheritable, in two halves.
+    let mut header = [0x2008_0522_u32, 0];
+    let mut held = [u32::MAX; 6];
+    // SAFETY: header and data have the layout of version 3 and live during the call.
+    let result = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), held.as_mut_ptr()) };
+    if result != 0 || held != [0; 6] {
+        return broken("capabilities", format!("capget: sets are {held:x?}"));
+    }
+    if sets == Sets::AndBounding {
+        let bounded = (0..64).find(|number| matches!(kernel::prctl(libc::PR_CAPBSET_READ, *number), Ok(1)));
+        return bounded
+            .and_then(|number| broken("capabilities", format!("prctl: {number} is in the bounding set")));
+    }
+    None
+}
+
+fn answers(control: &str, option: libc::c_int, good: impl Fn(libc::c_int) -> bool) -> Option<Finding> {
+    match kernel::prctl(option, 0) {
+        Ok(value) if good(value) => None,
+        Ok(value) => broken(control, format!("prctl: {value}")),
+        Err(error) => broken(control, format!("prctl: {}", words(&error))),
+    }
+}
+
+fn no_new_privileges() -> Option<Finding> {
+    answers("no_new_privs", libc::PR_GET_NO_NEW_PRIVS, |value| value == 1)
+}
+
+fn filter() -> Option<Finding> {
+    answers("syscall_filter", libc::PR_GET_SECCOMP, |value| value == 2)
+}
+
+/// Until it is the guest's program, a command is ours: its memory and descriptors are not for its neighbours.
+fn dumpable() -> Option<Finding> {
+    answers("dumpable", libc::PR_GET_DUMPABLE, |value| value != 1)
+}
+
+/// Marks them anew: that this succeeds is the proof.
+fn descriptors() -> Option<Finding> {
+    kernel::close_on_exec_from(3)
+        .err()
+        .and_then(|error| broken("descriptors", format!("close_range: {}", words(&error))))
+}
+
+/// The finding that something was refused, with one of the answers that mean a refusal.
+fn refused<T>(control: &str, what: &str, result: io::Result<T>, good: &[i32]) -> Finding {
+    match result {
+        Ok(_) => Finding::new(control, false, format!("{what} succeeded")),
+        Err(error) => {
+            let holds = error.raw_os_error().is_some_and(|number| good.contains(&number));
+            Finding::new(control, holds, format!("{what}: {}", words(&error)))
+        }
+    }
+}
+
+/// The kernel's answer without its number.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Answers that mean a refusal.
+const REFUSALS: &[i32] = &[libc::EPERM, libc::EACCES, libc::ENOSYS];
+/// The same where something is to be written.
+const UNWRITABLE: &[i32] = &[libc::EPERM, libc::EACCES, libc::EROFS, libc::ENOENT];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Filter;
+    use crate::policy::{CONTROLS, IsolationLevel};
+    use trial::{as_anybody, in_namespaces};
+
+    /// What a guest would have to be for this process to be one, the host's namespaces aside.
+    fn expected(uid: u32) -> Expected {
+        Expected {
+            uid,
+            gid: uid,
+            uid_map: [uid, uid, 1],
+            gid_map: [uid, uid, 1],
+            hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            outside: namespaces(),
+            interfaces: vec!["lo".to_owned()],
+            read_only: Vec::new(),
+            processes: 2,
+            oom_score: "500".to_owned(),
+        }
+    }
+
+    fn give_up_powers() {
+        for (resource, most) in [(Resource::Nofile, 1024), (Resource::Nproc, 4096), (Resource::Core, 1)] {
+            let limit = Rlimit { current: Some(most), maximum: Some(most) };
+            rustix::process::setrlimit(resource, limit).unwrap();
+        }
+        kernel::prctl(libc::PR_SET_DUMPABLE, 0).unwrap();
+        kernel::keep_capabilities(0).unwrap();
+        kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
+        kernel::close_on_exec_from(3).unwrap();
+    }
+
+    fn own_uid() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    use rustix::process::{Resource, Rlimit};
+
+    fn broken(findings: &[Finding]) -> Vec<&str> {
+        let mut names: Vec<&str> = findings
+            .iter()
+            .filter(|finding| !finding.holds)
+            .map(|finding| finding.control.as_str())
+            .collect();
+        names.dedup();
+        names
+    }
+
+    /// The filter and the loss of all powers are enough for all that is tried by calls; what is seen is the host's.
+    #[test]
+    fn calls_are_refused_behind_the_filter_and_the_host_is_recognised() {
+        let findings = as_anybody(|| {
+            give_up_powers();
+            Filter::compile().install().unwrap();
+            full(&expected(own_uid()))
+        });
+        let tried = [
+            "user",
+            "no_new_privs",
+            "syscall_filter",
+            "dumpable",
+            "descriptors",
+            "mounts",
+            "namespaces",
+            "machine",
+            "kernel_interfaces",
+            "keyring",
+            "terminal",
+            "set_id",
+            "identity",
+            "raised_limits",
+        ];
+        for control in tried {
+            let promise = Promise::named(control).unwrap();
+            assert!(promise.is_kept(&findings), "{control}: {findings:#?}");
+        }
+        for control in ["own_namespaces", "processes", "hidden_files", "network", "memory_order"] {
+            assert!(broken(&findings).contains(&control), "{control}: {findings:#?}");
+        }
+        assert_eq!(IsolationLevel::of(&findings), IsolationLevel::Broken);
+    }
+
+    /// Powers over namespaces of one's own and no filter: the probe must notice each thing that works.
+    #[test]
+    fn what_works_without_the_filter_is_noticed() {
+        let findings = in_namespaces(0, || full(&expected(0)));
+        let broken = broken(&findings);
+        for control in [
+            "user",
+            "capabilities",
+            "no_new_privs",
+            "syscall_filter",
+            "dumpable",
+            "mounts",
+            "namespaces",
+            "machine",
+            "kernel_interfaces",
+            "terminal",
+            "set_id",
+            "network",
+            "raised_limits",
+            "hidden_files",
+            "memory_order",
+        ] {
+            assert!(broken.contains(&control), "{control}: {findings:#?}");
+        }
+        let worked = |proof: &str| findings.iter().any(|finding| finding.proof == proof && !finding.holds);
+        for proof in ["mount succeeded", "new mount namespace succeeded", "raw socket succeeded"] {
+            assert!(worked(proof), "{proof}: {findings:#?}");
+        }
+    }
+
+    #[test]
+    fn every_promise_of_a_probe_is_looked_at_and_nothing_else_is() {
+        let findings = as_anybody(|| full(&expected(own_uid())));
+        for finding in &findings {
+            let promise = Promise::named(&finding.control);
+            assert!(promise.is_some_and(|promise| promise.proof != Proof::ReadBack), "{finding:?}");
+        }
+        for promise in CONTROLS.iter().filter(|promise| promise.proof != Proof::ReadBack) {
+            assert!(findings.iter().any(|finding| finding.control == promise.control), "{}", promise.control);
+        }
+    }
+
+    #[test]
+    fn the_cheap_check_passes_a_caged_process_and_finds_what_is_missing() {
+        let check = |prepare: fn(), uid: u32| {
+            as_anybody(move || {
+                prepare();
+                cheap(own_uid().wrapping_add(uid), own_uid()).map_err(|finding| finding.control)
+            })
+        };
+        let caged = || {
+            give_up_powers();
+            Filter::compile().install().unwrap();
+        };
+        assert_eq!(check(caged, 0), Ok(()));
+        assert_eq!(check(caged, 1), Err("user".to_owned()));
+        assert_eq!(check(give_up_powers, 0), Err("syscall_filter".to_owned()));
+        assert_eq!(check(|| (), 0), Err("no_new_privs".to_owned()));
+        let dumpable = || {
+            give_up_powers();
+            Filter::compile().install().unwrap();
+            kernel::prctl(libc::PR_SET_DUMPABLE, 1).unwrap();
+        };
+        assert_eq!(check(dumpable, 0), Err("dumpable".to_owned()));
+        let powerful = in_namespaces(7, || cheap(7, 7).map_err(|finding| finding.control));
+        assert_eq!(powerful, Err("capabilities".to_owned()));
+    }
+
+    #[test]
+    fn a_confirmed_finding_names_the_newer_witness() {
+        let found = vec![
+            Finding::new("user", true, String::new()).by("full, boot 1"),
+            Finding::new("mounts", true, String::new()).by("full, boot 1"),
+        ];
+        let probes: Vec<String> = confirmed(found).into_iter().map(|finding| finding.probe).collect();
+        assert_eq!(probes, [CHEAP, "full, boot 1"]);
+    }
 }

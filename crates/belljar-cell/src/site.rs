@@ -1,6 +1,7 @@
 //! Where a cell stands: everything it consists of on this machine, made, asked and taken down.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,7 +9,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::cell::{Answer, CellSpec, Control, Created, DiskLimit, Isolation, Refusal, Workspace};
+use crate::attestation::{Attestation, Key};
+use crate::cell::{
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Isolation, Refusal, Workspace,
+};
 use crate::disk::{Capacity, Disk};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
@@ -20,7 +24,7 @@ use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
 use crate::lease::{Held, Lease};
 use crate::link::LinkKind;
-use crate::probe::Finding;
+use crate::probe::{self, Expected, Finding, Namespace};
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
 use crate::wire::{Channel, Received};
@@ -38,6 +42,8 @@ pub(crate) struct Site {
     pub terminals: OwnedFd,
     /// The cell's own disk, when it has a limit.
     pub disk: Option<Disk>,
+    /// The namespaces of the host, as the probe must not find them.
+    outside: Vec<Namespace>,
     init: Child,
     to_init: Channel,
     lease: Held,
@@ -107,7 +113,7 @@ impl Site {
             filter: kit.filter.clone(),
             score,
         };
-        let site = Site { spec: spec.clone(), groups, ids, door, terminals, disk, init, to_init, lease };
+        let site = Site { spec: spec.clone(), groups, ids, door, terminals, disk, outside: kit.outside.clone(), init, to_init, lease };
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
             Ok(created) => Ok((site, created, link)),
             Err(answer) => {
@@ -133,8 +139,8 @@ impl Site {
             init: self.init.pid.as_raw_nonzero().get(),
             controls,
             link,
-            mode: if self.ids.is_range() { "root" } else { "user" }.to_owned(),
-            groups: self.groups.as_ref().map_or("none", |groups| groups.version.name()).to_owned(),
+            mode: self.mode().to_owned(),
+            groups: self.version().to_owned(),
         })
     }
 
@@ -154,23 +160,62 @@ impl Site {
         kill(&self.init);
     }
 
-    /// Lets the probe in and adds the groups' own word.
+    /// What the full probe found, now or earlier in this boot, and the groups' own word.
     fn attest(&self) -> Result<Vec<Control>, Failure> {
-        let (child, pipe) = self.door.admit(&Job::Probe, &[], None)?;
-        kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
-        Outcome::read_mark(&pipe);
-        let outcome = Outcome::read(pipe)?;
-        let findings = match outcome {
-            Some(Outcome::Found(findings)) => findings,
-            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => {
-                return Err(failure);
+        let findings = match self.key().map(|key| (Attestation::load(self.attestations(), &key), key)) {
+            Some((Some(findings), _)) => findings,
+            Some((None, key)) => {
+                Attestation::forget_old(self.attestations());
+                Attestation::store(self.attestations(), &key, &self.probe()?)?
             }
-            Some(Outcome::Carried(_)) | None => return Err(Failure::new("the probe said nothing")),
+            // A kernel that does not tell its boot is asked every time.
+            None => self.probe()?,
         };
-        let mut controls: Vec<Control> = findings.into_iter().map(control).collect();
+        let mut controls: Vec<Control> = probe::confirmed(findings).into_iter().map(control).collect();
         controls.extend(limit_controls(&self.spec, self.groups.as_ref()));
         controls.extend(self.spec.limits.disk.map(|limit| disk_control(limit, self.disk.as_ref())));
         Ok(controls)
+    }
+
+    fn key(&self) -> Option<Key> {
+        Key::for_cell(&self.spec, self.mode(), self.version()).ok()
+    }
+
+    /// Beside the cells, which come and go.
+    fn attestations(&self) -> &Path {
+        self.spec.cells.parent().unwrap_or(&self.spec.cells)
+    }
+
+    fn mode(&self) -> &'static str {
+        if self.ids.is_range() { "root" } else { "user" }
+    }
+
+    fn version(&self) -> &'static str {
+        self.groups.as_ref().map_or("none", |groups| groups.version.name())
+    }
+
+    /// Lets the full probe in.
+    fn probe(&self) -> Result<Vec<Finding>, Failure> {
+        let expected = Expected::of(&self.spec, self.ids, self.outside.clone());
+        let groups = match &self.groups {
+            Some(groups) => Some(groups.for_command(0, &self.spec.limits, &ExecLimits::default())?),
+            None => None,
+        };
+        let (child, pipe) = self.door.admit(&Job::Probe(&expected), &[], groups.as_ref())?;
+        if groups.is_none() {
+            read_all_of_mark(&pipe)?;
+        }
+        let outcome = Outcome::read(pipe)?;
+        kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
+        if let Some(groups) = groups {
+            // What stays is removed with the cell's own groups.
+            let _ = groups.remove();
+        }
+        match outcome {
+            Some(Outcome::Found(findings)) => Ok(findings),
+            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => Err(failure),
+            Some(Outcome::Carried(_)) | None => Err(Failure::new("the probe said nothing")),
+        }
     }
 
     /// Kills what lives, removes what is left.
@@ -361,6 +406,12 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
     }
 }
 
+/// The mark comes first in the pipe of a process without groups, and means nothing here.
+fn read_all_of_mark(pipe: &OwnedFd) -> Result<(), Failure> {
+    rustix::io::read(pipe, &mut [0_u8; 8]).step(|| "hear from the probe".to_owned())?;
+    Ok(())
+}
+
 /// What was asked for and is not in force: a broken control always, a missing limit unless the task takes that.
 fn refusal(controls: &[Control], isolation: Isolation) -> Option<Refusal> {
     let says = |control: &Control| {
@@ -382,7 +433,7 @@ fn control(finding: Finding) -> Control {
         control: finding.control,
         requested: "yes".to_owned(),
         enforced: enforced.to_owned(),
-        proof: finding.proof,
+        proof: format!("{} ({})", finding.proof, finding.probe),
     }
 }
 

@@ -14,9 +14,6 @@ use crate::failure::{Failure, Step};
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use crate::scratch::Scratch;
 
-/// The device nodes every guest has.
-pub(crate) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
 /// User namespaces that say how owners on disk look inside; only root has them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owners<'a> {
@@ -29,8 +26,6 @@ pub(crate) struct Owners<'a> {
 /// Everything a root is built from, as detached mounts in a fixed order.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// One for each of [`DEVICES`].
-    pub devices: Vec<OwnedFd>,
     /// The folder of the host that the guest may write to, when there is one.
     pub workspace: Option<OwnedFd>,
     /// Private folders of the cell, in the order of [`Scratch::private`].
@@ -48,7 +43,6 @@ impl Sources {
     pub(crate) fn open(spec: &CellSpec, owners: Option<Owners<'_>>) -> Result<Sources, Failure> {
         let scratch = Scratch::of(spec);
         let image_owners = owners.map(|owners| owners.image);
-        let devices = DEVICES.iter().map(|name| device(name)).collect::<Result<_, _>>()?;
         let workspace = match &spec.workspace {
             Workspace::Own { .. } => None,
             Workspace::Host { source, .. } => Some(workspace(source, owners.and_then(|owners| owners.workspace))?),
@@ -61,12 +55,12 @@ impl Sources {
             Root::Pieces(_) => None,
             Root::Directory(_) => Some(self::private(&scratch.layer())?),
         };
-        Ok(Sources { devices, workspace, private, certificates, image, layer })
+        Ok(Sources { workspace, private, certificates, image, layer })
     }
 
     /// All descriptors, in an order that [`Sources::from_descriptors`] knows.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let all = self.devices.iter().chain(&self.workspace).chain(&self.private);
+        let all = self.workspace.iter().chain(&self.private);
         let all = all.chain(&self.certificates).chain(&self.image);
         all.chain(&self.layer).map(AsFd::as_fd).collect()
     }
@@ -78,7 +72,6 @@ impl Sources {
             let taken: Vec<OwnedFd> = next.by_ref().take(count).collect();
             if taken.len() == count { Ok(taken) } else { Err(Failure::new("receive the cell's mounts")) }
         };
-        let devices = take(DEVICES.len())?;
         let workspace = take(usize::from(matches!(spec.workspace, Workspace::Host { .. })))?.pop();
         let private = take(Scratch::of(spec).private(spec).len())?;
         let certificates = take(usize::from(spec.certificates.is_some()))?.pop();
@@ -87,7 +80,7 @@ impl Sources {
             Root::Pieces(_) => None,
             Root::Directory(_) => take(1)?.pop(),
         };
-        Ok(Sources { devices, workspace, private, certificates, image, layer })
+        Ok(Sources { workspace, private, certificates, image, layer })
     }
 }
 
@@ -102,14 +95,6 @@ fn image_paths(root: &Root) -> Vec<PathBuf> {
             })
             .collect(),
     }
-}
-
-fn device(name: &str) -> Result<OwnedFd, Failure> {
-    let path = Path::new("/dev").join(name);
-    let mount = cut(&path, Depth::One)?;
-    kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID, None, Depth::One)
-        .step(|| format!("protect {}", path.display()))?;
-    Ok(mount)
 }
 
 fn private(path: &Path) -> Result<OwnedFd, Failure> {
