@@ -41,6 +41,7 @@ impl Place {
             keeper: PathBuf::from("/proc/self/exe"),
             cells: self.cells.clone(),
             resolvers: resolvers(),
+            weaknesses: Vec::new(),
         }
     }
 

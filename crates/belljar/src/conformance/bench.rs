@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belljar_image::reference::Image;
 
@@ -29,7 +29,7 @@ pub(super) const WORKDIR: &str = "/workspace";
 /// How long a stream may stay open after its command has ended, before somebody is said to hold it.
 const STREAM_PATIENCE: Duration = Duration::from_secs(3);
 /// The most bytes of a stream that are kept.
-const KEPT: usize = 32 << 20;
+const KEPT: usize = 12 << 20;
 
 /// An engine and the image that its sandboxes are made of.
 pub(super) struct Bench<'a> {
@@ -109,7 +109,7 @@ impl Place {
             stdout,
             stderr,
         };
-        let exit = self.exec(&command, guest.meanwhile, work);
+        let exit = self.exec(&command, guest.meanwhile, &|| out.has_begun(), work);
         drop(command);
         let (stdout, stderr) = (out.drain()?, err.drain()?);
         Ok(Ran { exit: exit?, stdout, stderr })
@@ -119,6 +119,7 @@ impl Place {
         &mut self,
         command: &Command,
         meanwhile: Meanwhile,
+        begun: &(dyn Fn() -> bool + Sync),
         work: &(dyn Fn() + Sync),
     ) -> Result<Exit, Fault> {
         let done = AtomicBool::new(false);
@@ -126,9 +127,13 @@ impl Place {
         std::thread::scope(|scope| {
             match meanwhile {
                 Meanwhile::Wait => {}
-                Meanwhile::Stop(after) => {
-                    let (done, stop) = (&done, Arc::clone(&stop));
-                    scope.spawn(move || stop_after(after, done, &*stop));
+                Meanwhile::Stop => {
+                    scope.spawn(|| {
+                        while !begun() && !done.load(Ordering::SeqCst) {
+                            std::thread::sleep(Duration::from_millis(2));
+                        }
+                        stop();
+                    });
                 }
                 Meanwhile::Collect => {
                     scope.spawn(|| {
@@ -160,21 +165,10 @@ impl Place {
     }
 }
 
-fn stop_after(after: Duration, done: &AtomicBool, stop: &(dyn Fn() + Send + Sync)) {
-    let deadline = Instant::now() + after;
-    while Instant::now() < deadline {
-        if done.load(Ordering::SeqCst) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    stop();
-}
-
 /// The host's end of one stream.
 enum Tap {
     /// A thread reads it; it says when the stream has ended.
-    Flowing { bytes: Arc<Mutex<Vec<u8>>>, ended: Receiver<()> },
+    Flowing { bytes: Arc<Mutex<Vec<u8>>>, ended: Mutex<Receiver<()>> },
     /// Nobody reads it yet.
     Shut(PipeReader),
     /// It was closed.
@@ -202,7 +196,15 @@ impl Tap {
             let _ = teller.send(());
         };
         std::thread::Builder::new().name("stream".to_owned()).spawn(read).map_err(unpiped)?;
-        Ok(Tap::Flowing { bytes, ended })
+        Ok(Tap::Flowing { bytes, ended: Mutex::new(ended) })
+    }
+
+    /// Whether something came already.
+    fn has_begun(&self) -> bool {
+        match self {
+            Tap::Flowing { bytes, .. } => !bytes.lock().unwrap_or_else(PoisonError::into_inner).is_empty(),
+            Tap::Shut(_) | Tap::Gone => true,
+        }
     }
 
     /// Everything that came, once the command has ended.
@@ -212,6 +214,7 @@ impl Tap {
             Tap::Shut(source) => return Tap::flowing(source)?.drain(),
             Tap::Flowing { bytes, ended } => (bytes, ended),
         };
+        let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         let held_open = ended.recv_timeout(STREAM_PATIENCE).is_err();
         let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Stream { bytes, held_open })

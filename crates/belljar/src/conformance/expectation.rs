@@ -12,6 +12,9 @@ use crate::outcome::Ending;
 /// The most characters of a guest's output that a difference shows.
 const SHOWN: usize = 600;
 
+/// What a guest prints when something worked that must not.
+const BREACH: &str = "BREACH:";
+
 /// Something that is not as it must be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
@@ -72,6 +75,8 @@ pub(super) enum Text {
     Has(&'static str),
     /// Lines of a program that tried so many things, none of which worked.
     AllHeld(usize),
+    /// These words, and no word of a breach: where the number of attempts depends on the image.
+    NoBreach(&'static str),
     /// One whole number within these bounds.
     Number(u64, u64),
     /// So many bytes, which repeat this pattern.
@@ -244,6 +249,12 @@ impl Text {
         let bytes = stream.bytes.as_slice();
         let text = String::from_utf8_lossy(bytes);
         let differs = |expected: String| Some(Difference::new(name, expected, shown(bytes)));
+        // Of many attempts, those that worked are what matters.
+        let breaches = |expected: String| {
+            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(BREACH)).collect();
+            let seen = if lines.is_empty() { shown(bytes) } else { lines.join("\n") };
+            Some(Difference::new(name, expected, seen))
+        };
         match self {
             Text::Anything => None,
             Text::Is(wanted) => {
@@ -257,14 +268,22 @@ impl Text {
             Text::Has(words) => differs(format!("has {words:?}")),
             Text::AllHeld(count) => {
                 let wanted = format!("all held {count}\n");
-                if text.ends_with(&wanted) && !text.contains("BREACH") { None } else { differs(wanted) }
+                if text.ends_with(&wanted) && !text.contains(BREACH) { None } else { breaches(wanted) }
+            }
+            Text::NoBreach(words) => {
+                if text.contains(words) && !text.contains(BREACH) {
+                    None
+                } else {
+                    breaches((*words).to_owned())
+                }
             }
             Text::Number(least, most) => match text.trim().parse::<u64>() {
                 Ok(number) if (*least..=*most).contains(&number) => None,
                 Ok(_) | Err(_) => differs(format!("a number from {least} to {most}")),
             },
             Text::Repeats { pattern, bytes: count } => {
-                let right = bytes.len() == *count && bytes.chunks(pattern.len()).all(|c| pattern.starts_with(c));
+                let right =
+                    bytes.len() == *count && bytes.chunks(pattern.len()).all(|c| pattern.starts_with(c));
                 if right { None } else { differs(format!("{count} bytes of {}", escape(pattern))) }
             }
             Text::AtLeast(count) if bytes.len() >= *count => None,
@@ -332,6 +351,7 @@ mod tests {
             (Text::Is(vec![0xff, 0]), b"\xff\x00", b"\xff"),
             (Text::Has("b{mark}"), b"abm1c", b"abc"),
             (Text::AllHeld(2), b"held: x\nheld: y\nall held 2\n", b"BREACH: z\nall held 2\n"),
+            (Text::NoBreach("all held "), b"held: x\nall held 1\n", b"BREACH: z\nall held 2\n"),
             (Text::AllHeld(2), b"all held 2\n", b"all held 1\n"),
             (Text::Number(3, 5), b"4\n", b"6\n"),
             (Text::Number(3, 5), b"3", b"three"),

@@ -166,7 +166,7 @@ impl Ground {
 
     /// Whether bytes hold the secret.
     pub(super) fn gives_away(&self, bytes: &[u8]) -> bool {
-        bytes.windows(self.secret.len()).any(|window| window == self.secret.as_bytes())
+        String::from_utf8_lossy(bytes).contains(&self.secret)
     }
 
     /// Processes that carry a mark and are left on the machine.

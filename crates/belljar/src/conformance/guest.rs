@@ -69,8 +69,8 @@ pub(super) enum Reader {
 pub(super) enum Meanwhile {
     /// It waits.
     Wait,
-    /// It asks for the end after a while.
-    Stop(Duration),
+    /// It asks for the end as soon as the guest has written something.
+    Stop,
     /// It collects files from the workspace, again and again.
     Collect,
 }

@@ -136,17 +136,14 @@ impl Survey {
     fn machine(&self, name: &str) -> Standing {
         match self.engine.facts.get("machine").and_then(Value::as_str) {
             Some(machine) if machine == name => Standing::Met,
-            machine => Standing::Unmet(format!("this machine is {}", machine.unwrap_or("of a kind not told"))),
+            machine => {
+                Standing::Unmet(format!("this machine is {}", machine.unwrap_or("of a kind not told")))
+            }
         }
     }
 }
 
-fn place(
-    bench: &Bench<'_>,
-    ground: &Ground,
-    isolation: Isolation,
-    network: Network,
-) -> Result<Place, Fault> {
+fn place(bench: &Bench<'_>, ground: &Ground, isolation: Isolation, network: Network) -> Result<Place, Fault> {
     let (id, workspace) = (ground.mark(), ground.workspace());
     bench.place(&Wish { id, workspace: &workspace, limits: usual_limits(), isolation, network })
 }

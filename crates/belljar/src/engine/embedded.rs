@@ -35,6 +35,8 @@ pub struct Embedded {
     pub cells: PathBuf,
     /// The resolvers that the gateway asks.
     pub resolvers: Vec<std::net::SocketAddr>,
+    /// Deliberate faults, so that tests can show that they would notice.
+    pub weaknesses: Vec<cell::Weakness>,
 }
 
 impl Engine for Embedded {
@@ -81,7 +83,7 @@ impl Embedded {
                 Network::None => cell::Network::None,
                 Network::Outbound => cell::Network::Link,
             },
-            weaknesses: Vec::new(),
+            weaknesses: self.weaknesses.clone(),
         }
     }
 

@@ -40,13 +40,20 @@ impl Ticker {
             Some(canvas) => {
                 let line = format!("{} of {}  {}", self.done, self.rows, result.path());
                 let line = cut(&line, canvas.width().saturating_sub(24));
-                let failures = if self.failed > 0 { format!("  {} failed", self.failed) } else { String::new() };
+                let failures =
+                    if self.failed > 0 { format!("  {} failed", self.failed) } else { String::new() };
                 let line = format!("  {} {line}{}", Mark::Busy(self.done).shown(), failures.red());
                 let staying: Vec<String> = words.into_iter().collect();
                 canvas.paint(&staying, &[line]);
             }
             None if failed || self.detail == Detail::Full => {
-                talk(&format!("  {} of {}  {}  {}", self.done, self.rows, result.outcome.name(), result.path()));
+                talk(&format!(
+                    "  {} of {}  {}  {}",
+                    self.done,
+                    self.rows,
+                    result.outcome.name(),
+                    result.path()
+                ));
             }
             None => {}
         }

@@ -41,8 +41,9 @@ const CODES: [(&str, i32, &str); 9] = [
 
 /// The rows, in order.
 pub(super) fn rows() -> Vec<Row> {
-    let codes = CODES
-        .map(|(name, code, shows)| engine(name, ToldApart, shows).runs(sh(format!("exit {code}")), exits(code)));
+    let codes = CODES.map(|(name, code, shows)| {
+        engine(name, ToldApart, shows).runs(sh(format!("exit {code}")), exits(code))
+    });
     let signals = SIGNALS.map(|(name, signal, number)| {
         engine(name, ToldApart, "a signal that ends a command is told by its number")
             .runs(sh(format!("kill -{signal} $$")), dies(number))

@@ -45,19 +45,37 @@ pub(super) fn rows() -> Vec<Row> {
 
 fn starving() -> Vec<Row> {
     vec![
-        engine("memory-anonymous", ToldApart, "a program that takes more memory than there is, is out of memory")
-            .memory(64)
-            .runs(python("print('before', flush=True)\nheld = bytearray(b'x') * (256 << 20)\nprint('after')"),
-                starves().out("before\n").uses(Used::MemoryKills(1)))
-            .runs(sh("echo alive"), exits(0).out("alive\n").uses(Used::NoMemoryKill)),
-        engine("memory-of-a-child", ToldApart, "a command that fails because its child was out of memory, is out of memory")
-            .memory(64)
-            .runs(python("sys.exit(1 if apart(lambda: len(bytearray(b'x') * (256 << 20)) * 0) else 0)"),
-                starves().uses(Used::MemoryKills(1))),
-        engine("memory-of-a-child-forgiven", ToldApart, "a command that ends well though its child was out of memory, ends well")
-            .memory(64)
-            .runs(python("print(apart(lambda: len(bytearray(b'x') * (256 << 20)) * 0))"),
-                exits(0).out("-9\n").uses(Used::MemoryKills(1))),
+        engine(
+            "memory-anonymous",
+            ToldApart,
+            "a program that takes more memory than there is, is out of memory",
+        )
+        .memory(64)
+        .runs(
+            python("print('before', flush=True)\nheld = bytearray(b'x') * (256 << 20)\nprint('after')"),
+            starves().out("before\n").uses(Used::MemoryKills(1)),
+        )
+        .runs(sh("echo alive"), exits(0).out("alive\n").uses(Used::NoMemoryKill)),
+        engine(
+            "memory-of-a-child",
+            ToldApart,
+            "a command that fails because its child was out of memory, is out of memory",
+        )
+        .memory(64)
+        .runs(
+            python("sys.exit(1 if apart(lambda: len(bytearray(b'x') * (256 << 20)) * 0) else 0)"),
+            starves().uses(Used::MemoryKills(1)),
+        ),
+        engine(
+            "memory-of-a-child-forgiven",
+            ToldApart,
+            "a command that ends well though its child was out of memory, ends well",
+        )
+        .memory(64)
+        .runs(
+            python("print(apart(lambda: len(bytearray(b'x') * (256 << 20)) * 0))"),
+            exits(0).out("-9\n").uses(Used::MemoryKills(1)),
+        ),
         engine("memory-of-many", ToldApart, "many processes that are small each are out of memory together")
             .memory(64)
             .runs(python(MANY), starves().uses(Used::MemoryKills(1))),
@@ -65,13 +83,16 @@ fn starving() -> Vec<Row> {
             .memory(48)
             .runs(sh("dd if=/dev/zero of=/dev/shm/x bs=1M count=60 2>/dev/null; exit 1"), starves())
             .runs(sh("echo alive"), exits(0).out("alive\n")),
-        engine("memory-in-a-memfd", AskedMeansEnforced, "files without a name are memory")
-            .memory(48)
-            .runs(python("fd = os.memfd_create('x')\nfor i in range(128): os.write(fd, bytes(1 << 20))"), starves()),
-        engine("memory-shared", AskedMeansEnforced, "shared mappings are memory")
-            .memory(48)
-            .runs(python("import mmap\nm = mmap.mmap(-1, 128 << 20)\nfor at in range(0, 128 << 20, 4096): m[at] = 1"),
-                starves()),
+        engine("memory-in-a-memfd", AskedMeansEnforced, "files without a name are memory").memory(48).runs(
+            python("fd = os.memfd_create('x')\nfor i in range(128): os.write(fd, bytes(1 << 20))"),
+            starves(),
+        ),
+        engine("memory-shared", AskedMeansEnforced, "shared mappings are memory").memory(48).runs(
+            python(
+                "import mmap\nm = mmap.mmap(-1, 128 << 20)\nfor at in range(0, 128 << 20, 4096): m[at] = 1",
+            ),
+            starves(),
+        ),
     ]
 }
 

@@ -31,7 +31,8 @@ os._exit(0)
 /// A tree that grows as fast as it may; each process ends by itself after a while, should nobody end it.
 const BOMB: &str = "bomb() { sleep 20 & bomb | bomb & }; bomb 2>/dev/null; sleep 0.5; echo end";
 /// Everything that /proc shows beside the first process and this one.
-const OTHERS: &str = "print(len([name for name in os.listdir('/proc') if name.isdigit()]) - (2 if os.getpid() != 1 else 1))";
+const OTHERS: &str =
+    "print(len([name for name in os.listdir('/proc') if name.isdigit()]) - (2 if os.getpid() != 1 else 1))";
 
 /// The rows, in order.
 pub(super) fn rows() -> Vec<Row> {

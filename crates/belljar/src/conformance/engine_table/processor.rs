@@ -18,12 +18,16 @@ pub(super) fn rows() -> Vec<Row> {
         engine("processor-share", AskedMeansEnforced, "a quarter of a processor is a quarter of the wall's time")
             .processor(250)
             .alone()
-            .runs(python(busy("1.2")), exits(0).uses(Used::Processor(120, 520))),
+            .runs(python(busy("1.2")), exits(0).uses(Used::Processor(20, 520))),
         engine("processor-share-of-many", AskedMeansEnforced, "the share is that of all processes together")
             .processor(250)
             .alone()
             .runs(
-                python(format!("for i in range(3):\n    if os.fork() == 0: break\n{}\nos._exit(0)", busy("1.2"))),
+                python(format!(
+                    "children = []\nfor number in range(6):\n    pid = os.fork()\n    if pid == 0:\n        {}\n        os._exit(0)\n    \
+                     children.append(pid)\nfor pid in children: os.waitpid(pid, 0)",
+                    busy("1.2").replace('\n', "\n        ")
+                )),
                 exits(0).uses(Used::Processor(0, 520)),
             ),
         engine("processor-throttled", CannotForge, "how long a command was held back is told")

@@ -101,14 +101,19 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         row("keyring", "the kernel's keyrings are shut").runs(python(KEYRING), all_held(6)),
         row("clock-setting", "no clock can be set").runs(python(CLOCK), all_held(5)),
-        row("io-uring", "io_uring, which a filter cannot look into, is not there").runs(python(IO_URING), all_held(1)),
+        row("io-uring", "io_uring, which a filter cannot look into, is not there")
+            .runs(python(IO_URING), all_held(1)),
         row("bpf", "no program can be loaded into the kernel").runs(python(BPF), all_held(3)),
-        row("watchers", "nobody can watch faults, events or files of the whole machine").runs(python(WATCHERS), all_held(7)),
-        row("machine-calls", "modules, restart, swap, quotas and the like are shut").runs(python(KERNEL), all_held(15)),
-        row("personality", "no personality that weakens a program can be put on").runs(python(PERSONALITY), all_held(5)),
+        row("watchers", "nobody can watch faults, events or files of the whole machine")
+            .runs(python(WATCHERS), all_held(7)),
+        row("machine-calls", "modules, restart, swap, quotas and the like are shut")
+            .runs(python(KERNEL), all_held(15)),
+        row("personality", "no personality that weakens a program can be put on")
+            .runs(python(PERSONALITY), all_held(5)),
         row("other-architectures", "calls by the numbers of another architecture do not pass the filter")
             .needs(Need::Machine("x86_64"))
             .runs(python(OTHER_NUMBERS), all_held(2)),
-        row("filter-stays", "the filter cannot be taken off, by a process or by its children").runs(python(FILTER), all_held(4)),
+        row("filter-stays", "the filter cannot be taken off, by a process or by its children")
+            .runs(python(FILTER), all_held(4)),
     ]
 }

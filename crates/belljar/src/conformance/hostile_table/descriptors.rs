@@ -96,18 +96,27 @@ pub(super) fn rows() -> Vec<Row> {
 
 fn streams() -> Vec<Row> {
     vec![
-        hostile("descriptors-inherited", ClosedByDefault, "no descriptor of the host is handed down").runs(python(INHERITED), all_held(5)),
+        hostile("descriptors-inherited", ClosedByDefault, "no descriptor of the host is handed down")
+            .runs(python(INHERITED), all_held(5)),
         hostile("stream-reopened", ExactBytes, "games with the stream change nothing of what was written")
             .runs(python(REOPENED), exits(0).out("one two")),
-        hostile("stream-passed-on", NothingSurvives, "a stream that was handed to a daemon is closed with it")
-            .runs(python(PASSED), exits(0).out("passed\n").within_seconds(10)),
+        hostile(
+            "stream-passed-on",
+            NothingSurvives,
+            "a stream that was handed to a daemon is closed with it",
+        )
+        .runs(python(PASSED), exits(0).out("passed\n").within_seconds(10)),
         hostile("stream-filled", ToldApart, "a guest that fills a stream nobody reads is ended in time")
             .runs(
                 sh("cat /dev/zero").read_by(Reader::Asleep).killed_after(700),
                 times_out(Duration::from_millis(700)).stdout(Text::AtLeast(4096)),
             ),
-        hostile("streams-closed-at-once", ToldApart, "a guest without streams is told by its exit code all the same")
-            .runs(sh("exec <&- >&- 2>&-; exit 9"), exits(9).out("").err("")),
+        hostile(
+            "streams-closed-at-once",
+            ToldApart,
+            "a guest without streams is told by its exit code all the same",
+        )
+        .runs(sh("exec <&- >&- 2>&-; exit 9"), exits(9).out("").err("")),
         hostile("descriptor-walk", ClosedByDefault, "no descriptor of a folder leads above the root")
             .runs(python(DIRECTORY_WALK), all_held(3)),
     ]
@@ -116,10 +125,18 @@ fn streams() -> Vec<Row> {
 fn programs() -> Vec<Row> {
     let script = |name, text| Prop::File { name, text, mode: 0o755 };
     vec![
-        hostile("programs-as-files", ClosedByDefault, "programs that are deleted, nameless or being written give no powers")
-            .runs(python(PROGRAMS), all_held(5)),
-        hostile("programs-of-others", ClosedByDefault, "the engine's own program cannot be written through /proc")
-            .runs(python(OWN_PROGRAM), all_held(1)),
+        hostile(
+            "programs-as-files",
+            ClosedByDefault,
+            "programs that are deleted, nameless or being written give no powers",
+        )
+        .runs(python(PROGRAMS), all_held(5)),
+        hostile(
+            "programs-of-others",
+            ClosedByDefault,
+            "the engine's own program cannot be written through /proc",
+        )
+        .runs(python(OWN_PROGRAM), all_held(1)),
         hostile("program-of-the-engine", ClosedByDefault, "asked to run itself, the engine stays unharmed")
             .with(script("trap", "#!/proc/self/exe\n"))
             .with(script("longer-trap", "#!/proc/self/exe --version\n"))

@@ -16,8 +16,11 @@ try:
 except OSError as error: code = error.errno
 print(errno.errorcode.get(code), count < 1 << 20)
 ";
-const MANY_FILES: &str = "
-for number in range(100_000): os.close(os.open(f'{number}', os.O_CREAT | os.O_WRONLY, 0o644))
+/// Names of two files, because names are what a folder holds, and files cost a disk more.
+const MANY_NAMES: &str = "
+for number in range(100_000):
+    if number % 50_000 == 0: base = f'{number}'; open(base, 'w').close()
+    else: os.link(base, f'{number}')
 print(len(os.listdir('.')))
 ";
 /// Children that each raise children of their own, 400 at most in all.
@@ -78,17 +81,25 @@ pub(super) fn rows() -> Vec<Row> {
 
 fn memory() -> Vec<Row> {
     vec![
-        hostile("flood-of-shared-segments", AskedMeansEnforced, "segments that belong to no process are memory, and go with the sandbox")
-            .memory(64)
-            .runs(python(SHARED_SEGMENTS), starves())
-            .runs(sh("echo alive"), exits(0).out("alive\n")),
+        hostile(
+            "flood-of-shared-segments",
+            AskedMeansEnforced,
+            "segments that belong to no process are memory, and go with the sandbox",
+        )
+        .memory(64)
+        .runs(python(SHARED_SEGMENTS), starves())
+        .runs(sh("echo alive"), exits(0).out("alive\n")),
         hostile("flood-of-pipes", AskedMeansEnforced, "buffers of pipes stay within the limit of memory")
             .memory(64)
             .runs(python(PIPES), ended_by_memory_or_itself()),
-        hostile("memory-rank-undone", ToldApart, "a guest that undoes its rank among those to be killed is out of memory all the same")
-            .memory(64)
-            .runs(python(UNRANKED), starves())
-            .runs(sh("echo alive"), exits(0).out("alive\n")),
+        hostile(
+            "memory-rank-undone",
+            ToldApart,
+            "a guest that undoes its rank among those to be killed is out of memory all the same",
+        )
+        .memory(64)
+        .runs(python(UNRANKED), starves())
+        .runs(sh("echo alive"), exits(0).out("alive\n")),
         hostile("memory-locked", AskedMeansEnforced, "memory that cannot be moved is memory")
             .memory(64)
             .runs(
@@ -115,32 +126,52 @@ fn starves_or_refused() -> crate::conformance::expectation::Expectation {
 
 fn things() -> Vec<Row> {
     vec![
-        hostile("flood-of-descriptors", AskedMeansEnforced, "descriptors have a bound, and the next command has them all again")
-            .runs(python(OPEN_FILES), exits(0).out("EMFILE True\n"))
-            .runs(python(OPEN_FILES), exits(0).out("EMFILE True\n")),
-        hostile("flood-of-files", FilesComeBack, "a folder of 100,000 files is no obstacle to the host")
-            .runs(python(MANY_FILES), exits(0).out("100000\n")),
-        hostile("flood-of-processes", NothingSurvives, "a tree of processes stays within its limit and is gone")
-            .pids(40)
-            .alone()
-            .runs(python(TREE), exits(0).stdout(Text::Has("grown\n")).uses(Used::Killed(20)))
-            .runs(sh("echo alive"), exits(0).out("alive\n")),
-        hostile("flood-of-work", NothingSurvives, "a bomb with hardly any processor is ended when its time is up")
-            .pids(60)
-            .processor(100)
-            .alone()
-            .runs(
-                python("while True:\n    try: os.fork()\n    except OSError: pass").killed_after(1500),
-                times_out(Duration::from_millis(1500)).uses(Used::Killed(5)),
-            )
-            .runs(sh("echo alive"), exits(0).out("alive\n")),
-        hostile("flood-of-queues", AskedMeansEnforced, "queues, watches and semaphores have bounds, and go with the sandbox")
-            .runs(python(QUEUES), exits(0).out("True\n"))
-            .runs(sh("for f in msg sem shm; do tail -n +2 /proc/sysvipc/$f; done | wc -l"), exits(0)),
-        hostile("flood-of-output", ToldApart, "a guest that writes without end on both streams is ended in time")
-            .runs(
-                sh("yes & yes >&2").killed_after(700),
-                times_out(Duration::from_millis(700)).stdout(Text::AtLeast(10_000)).stderr(Text::AtLeast(10_000)),
-            ),
+        hostile(
+            "flood-of-descriptors",
+            AskedMeansEnforced,
+            "descriptors have a bound, and the next command has them all again",
+        )
+        .runs(python(OPEN_FILES), exits(0).out("EMFILE True\n"))
+        .runs(python(OPEN_FILES), exits(0).out("EMFILE True\n")),
+        hostile("flood-of-names", FilesComeBack, "a folder of 100,000 names is no obstacle to the host")
+            .runs(python(MANY_NAMES), exits(0).out("100000\n")),
+        hostile(
+            "flood-of-processes",
+            NothingSurvives,
+            "a tree of processes stays within its limit and is gone",
+        )
+        .pids(40)
+        .alone()
+        .runs(python(TREE), exits(0).stdout(Text::Has("grown\n")).uses(Used::Killed(20)))
+        .runs(sh("echo alive"), exits(0).out("alive\n")),
+        hostile(
+            "flood-of-work",
+            NothingSurvives,
+            "a bomb with hardly any processor is ended when its time is up",
+        )
+        .pids(60)
+        .processor(100)
+        .alone()
+        .runs(
+            python("while True:\n    try: os.fork()\n    except OSError: pass").killed_after(1500),
+            times_out(Duration::from_millis(1500)).uses(Used::Killed(5)),
+        )
+        .runs(sh("echo alive"), exits(0).out("alive\n")),
+        hostile(
+            "flood-of-queues",
+            AskedMeansEnforced,
+            "queues, watches and semaphores have bounds, and go with the sandbox",
+        )
+        .runs(python(QUEUES), exits(0).out("True\n"))
+        .runs(sh("for f in msg sem shm; do tail -n +2 /proc/sysvipc/$f; done | wc -l"), exits(0)),
+        hostile(
+            "flood-of-output",
+            ToldApart,
+            "a guest that writes without end on both streams is ended in time",
+        )
+        .runs(
+            sh("yes & yes >&2").killed_after(700),
+            times_out(Duration::from_millis(700)).stdout(Text::AtLeast(10_000)).stderr(Text::AtLeast(10_000)),
+        ),
     ]
 }

@@ -6,7 +6,8 @@ use crate::conformance::need::{Limit, Need};
 use crate::conformance::row::Promise::{CannotForge, ExactBytes};
 use crate::conformance::row::{Check, Row, dies, exits, hostile};
 
-const ESCAPES: &[u8] = b"\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b[32m1 passed\x1b[0m\r\x9b31m\xe2\x80\xae\x08\x08\x1bc\x1b[?1049h";
+const ESCAPES: &[u8] =
+    b"\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b[32m1 passed\x1b[0m\r\x9b31m\xe2\x80\xae\x08\x08\x1bc\x1b[?1049h";
 /// Every format in which somebody might tell an end.
 const VERDICTS: &str = r#"
 print('{"status":"finished","verdict":{"outcome":"passed"},"exit_code":0}')

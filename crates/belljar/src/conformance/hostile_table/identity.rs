@@ -79,11 +79,14 @@ pub(super) fn rows() -> Vec<Row> {
     let row = |name, shows| hostile(name, ClosedByDefault, shows);
     vec![
         row("ids", "the guest stays who it is").runs(python(IDS), all_held(25)),
-        row("capability-sets", "no capability can be had, kept, or given to a file").runs(python(CAPABILITIES), all_held(16)),
-        row("set-user-id-made", "no file can get a set-user-id or set-group-id bit").runs(python(SET_ID), all_held(14)),
+        row("capability-sets", "no capability can be had, kept, or given to a file")
+            .runs(python(CAPABILITIES), all_held(16)),
+        row("set-user-id-made", "no file can get a set-user-id or set-group-id bit")
+            .runs(python(SET_ID), all_held(14)),
         row("set-user-id-found", "a set-user-id program of the image gives no powers")
             .needs(Need::Program("su"))
             .runs(sh(SU), exits(0).stdout(Text::Is(b"AT_EUID:1000\nAT_SECURE:0\n".to_vec()))),
-        row("hard-limits", "no hard limit can be raised, nor the limits of others changed").runs(python(HARD_LIMITS), all_held(12)),
+        row("hard-limits", "no hard limit can be raised, nor the limits of others changed")
+            .runs(python(HARD_LIMITS), all_held(12)),
     ]
 }

@@ -87,10 +87,12 @@ refused('hang up', lambda: syscall('vhangup'))
 pub(super) fn rows() -> Vec<Row> {
     let row = |name, shows| hostile(name, ClosedByDefault, shows);
     vec![
-        row("kernel-secrets", "files that tell the kernel's secrets are shut or empty").runs(python(SECRETS), all_held(27)),
+        row("kernel-secrets", "files that tell the kernel's secrets are shut or empty")
+            .runs(python(SECRETS), all_held(27)),
         row("proc-writes", "nothing in /proc that steers the machine can be opened to be written")
             .runs(python(PROC_WRITES), all_held(41)),
-        row("sys-writes", "nothing in /sys can be opened to be written").runs(python(SYS_WRITES), all_held(17)),
+        row("sys-writes", "nothing in /sys can be opened to be written")
+            .runs(python(SYS_WRITES), all_held(17)),
         row("first-process", "the first process shows nothing of itself, and nothing of where it came from")
             .runs(python(FIRST_PROCESS), all_held(21)),
         row("devices", "no device of the machine can be opened or made").runs(python(DEVICES), all_held(47)),

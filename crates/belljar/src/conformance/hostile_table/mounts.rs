@@ -99,10 +99,14 @@ for inode in (1, 2, 128, 256):
 pub(super) fn rows() -> Vec<Row> {
     let row = |name, shows| hostile(name, ClosedByDefault, shows);
     vec![
-        row("mount", "no file system can be mounted, bound, moved or remounted").runs(python(MOUNT), all_held(17)),
-        row("mount-new-calls", "the newer calls for mounting are shut as well").runs(python(NEW_MOUNT), all_held(5)),
-        row("unmount", "nothing can be unmounted, least of all what hides something").runs(python(UNMOUNT), all_held(9)),
-        row("namespaces", "no namespace can be made, by any of the three calls").runs(python(NAMESPACES), all_held(25)),
+        row("mount", "no file system can be mounted, bound, moved or remounted")
+            .runs(python(MOUNT), all_held(17)),
+        row("mount-new-calls", "the newer calls for mounting are shut as well")
+            .runs(python(NEW_MOUNT), all_held(5)),
+        row("unmount", "nothing can be unmounted, least of all what hides something")
+            .runs(python(UNMOUNT), all_held(9)),
+        row("namespaces", "no namespace can be made, by any of the three calls")
+            .runs(python(NAMESPACES), all_held(25)),
         row("namespaces-entered", "no namespace can be entered").runs(python(SETNS), all_held(19)),
         row("roots", "the root cannot be changed, and nothing is above it").runs(python(ROOTS), all_held(4)),
         row("paths-outside", "no path leads to a file of the host").runs(python(PATHS), all_held(1)),

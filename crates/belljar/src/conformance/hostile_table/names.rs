@@ -15,7 +15,7 @@ for number in range(128, 256):
 print(len(os.listdir(b'.')))
 ";
 const DEEP: &str = "
-for number in range(3000):
+for number in range(1500):
     os.mkdir('d' * 50); os.chdir('d' * 50)
 open('bottom', 'w')
 print('deep')

@@ -92,11 +92,16 @@ refused('the socket that the host left in the workspace', connect, errno.ECONNRE
 pub(super) fn rows() -> Vec<Row> {
     let row = |name, shows| hostile(name, ClosedByDefault, shows);
     vec![
-        row("socket-families", "sockets of no family but the plain ones can be made, and no raw ones").runs(python(FAMILIES), all_held(99)),
-        row("network-settings", "nothing about the network can be changed").runs(python(SETTINGS), all_held(14)),
-        row("abstract-socket", "an abstract socket of the host is out of reach, and no daemon's socket is there")
-            .with(Prop::AbstractSocket)
-            .runs(python(ABSTRACT), all_held(14)),
+        row("socket-families", "sockets of no family but the plain ones can be made, and no raw ones")
+            .runs(python(FAMILIES), all_held(99)),
+        row("network-settings", "nothing about the network can be changed")
+            .runs(python(SETTINGS), all_held(14)),
+        row(
+            "abstract-socket",
+            "an abstract socket of the host is out of reach, and no daemon's socket is there",
+        )
+        .with(Prop::AbstractSocket)
+        .runs(python(ABSTRACT), all_held(14)),
         row("loopback-of-the-host", "a port of the host's loopback is out of reach")
             .with(Prop::LoopbackPort)
             .runs(python(LOOPBACK), all_held(12)),

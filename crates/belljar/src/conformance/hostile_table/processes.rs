@@ -71,14 +71,28 @@ pub(super) fn rows() -> Vec<Row> {
 
 fn hidden() -> Vec<Row> {
     let games: [(&str, &str, &str); 6] = [
-        ("hide-by-name", "a process that calls itself a zombie is found", "libc.prctl(15, b') Z 1 (x', 0, 0, 0)"),
+        (
+            "hide-by-name",
+            "a process that calls itself a zombie is found",
+            "libc.prctl(15, b') Z 1 (x', 0, 0, 0)",
+        ),
         ("hide-undumpable", "a process that shuts its own entries is found", "libc.prctl(4, 0, 0, 0, 0)"),
-        ("hide-by-subreaper", "a process that adopts orphans is found", "libc.prctl(36, 1, 0, 0, 0); libc.prctl(1, 0, 0, 0, 0)"),
-        ("hide-in-the-background", "a process that ignores everything, with its streams closed, is found",
-            "[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 3, 15)]; [os.close(n) for n in range(3)]; os.chdir('/')"),
+        (
+            "hide-by-subreaper",
+            "a process that adopts orphans is found",
+            "libc.prctl(36, 1, 0, 0, 0); libc.prctl(1, 0, 0, 0, 0)",
+        ),
+        (
+            "hide-in-the-background",
+            "a process that ignores everything, with its streams closed, is found",
+            "[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 3, 15)]; [os.close(n) for n in range(3)]; os.chdir('/')",
+        ),
         ("hide-by-group", "a process in a second session of its own is found", "os.setsid()"),
-        ("hide-by-new-program", "a process that became another program without variables is found",
-            "os.execve('/bin/sh', ['sh', '-c', 'i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo $i > /workspace/beat; sleep 0.01; done'], {})"),
+        (
+            "hide-by-new-program",
+            "a process that became another program without variables is found",
+            "os.execve('/bin/sh', ['sh', '-c', 'i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo $i > /workspace/beat; sleep 0.01; done'], {})",
+        ),
     ];
     games
         .into_iter()
@@ -91,14 +105,18 @@ fn hidden() -> Vec<Row> {
 }
 
 fn knotted() -> Vec<Row> {
-    let late = times_out(Duration::from_millis(1500));
+    let late = times_out(Duration::from_millis(2000));
     vec![
-        hostile("children-of-the-keeper", ClosedByDefault, "no process can be made that is a child of whoever started the guest")
-            .runs(python(CLONE_PARENT), all_held(2)),
+        hostile(
+            "children-of-the-keeper",
+            ClosedByDefault,
+            "no process can be made that is a child of whoever started the guest",
+        )
+        .runs(python(CLONE_PARENT), all_held(2)),
         hostile("fork-and-die", NothingSurvives, "a process that is always new is caught")
             .pids(16)
             .runs(python(QUICK), exits(0).out("begun\n")),
         hostile("knots", NothingSurvives, "processes that are traced, stopped and stop each other are gone")
-            .runs(python(KNOTS).killed_after(1500), late.uses(Used::Killed(4))),
+            .runs(python(KNOTS).killed_after(2000), late.uses(Used::Killed(4))),
     ]
 }
