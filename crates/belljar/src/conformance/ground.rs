@@ -23,6 +23,8 @@ use crate::rundir::unwritable;
 const LOOKED_AT: usize = 20_000;
 /// How long a workspace is watched for changes.
 const WATCHED: Duration = Duration::from_millis(150);
+/// A name that somebody on the way could mistake for several, or for an option.
+const ODD: &str = "work space, with:all=\\sorts\t'of\" $(things)\n日本";
 /// What is told when collecting gave a file of the host away.
 const LED_ASTRAY: &str = "collecting by a link";
 /// What a guest of any row finds in its environment, beside its mark and the folder it must not reach.
@@ -36,6 +38,7 @@ const USUAL: [(&str, &str); 4] = [
 /// The host's side of one row.
 pub(super) struct Ground {
     folder: PathBuf,
+    workspace: PathBuf,
     mark: String,
     secret: String,
     variables: BTreeMap<String, String>,
@@ -59,8 +62,11 @@ impl Ground {
     pub(super) fn lay(scratch: &Path, mark: String, row: &Row) -> Result<Ground, Fault> {
         let folder = scratch.join(&mark);
         let secret = format!("secret-of-{}", ulid::Ulid::generate());
+        let odd = row.props.iter().any(|prop| matches!(prop, Prop::OddWorkspace));
+        let workspace = folder.join(if odd { ODD } else { "workspace" });
         let mut ground = Ground {
             folder,
+            workspace,
             mark,
             secret,
             variables: BTreeMap::new(),
@@ -73,8 +79,8 @@ impl Ground {
 
     fn fill(&mut self, row: &Row) -> io::Result<()> {
         fs::create_dir(&self.folder)?;
-        for name in ["workspace", "outside", "neighbour"] {
-            fs::create_dir(self.folder.join(name))?;
+        for folder in [self.workspace(), self.outside(), self.neighbours_workspace()] {
+            fs::create_dir(folder)?;
         }
         // Open to everybody: that a stranger could read it must not be what keeps a guest from it.
         fs::set_permissions(&self.folder, Permissions::from_mode(0o755))?;
@@ -112,7 +118,7 @@ impl Ground {
                 self.variables.insert("PORT".to_owned(), listener.local_addr()?.port().to_string());
                 self.open("a port of the host's loopback", DoorKind::Tcp(listener))
             }
-            Prop::Neighbour(_) => Ok(()),
+            Prop::OddWorkspace | Prop::Neighbour(_) => Ok(()),
         }
     }
 
@@ -127,7 +133,7 @@ impl Ground {
 
     /// The folder that the guest works in.
     pub(super) fn workspace(&self) -> PathBuf {
-        self.folder.join("workspace")
+        self.workspace.clone()
     }
 
     /// The folder that another sandbox works in meanwhile.

@@ -79,7 +79,7 @@ pub(super) struct Survey {
     pub(super) isolation: Isolation,
     controls: Vec<ControlRecord>,
     programs: BTreeSet<String>,
-    link: Option<Fault>,
+    linked: bool,
 }
 
 /// Whether a row can be run.
@@ -105,8 +105,8 @@ impl Survey {
         let (engine, controls) = (place.engine.clone(), place.controls.clone());
         let programs = programs(place, ground)?;
         let wants_link = rows.iter().any(|row| row.needs.contains(&Need::Link));
-        let link = if wants_link { link(bench, ground, isolation) } else { None };
-        Ok(Survey { engine, isolation, controls, programs, link })
+        let linked = wants_link && linked(bench, ground, isolation)?;
+        Ok(Survey { engine, isolation, controls, programs, linked })
     }
 
     /// Whether everything is there that a row needs.
@@ -119,10 +119,8 @@ impl Survey {
         match need {
             Need::Limit(limit) if self.enforces(limit.control()) => Standing::Met,
             Need::Limit(_) => Standing::MustRefuse(Code::LimitsUnavailable),
-            Need::Link => match &self.link {
-                None => Standing::Met,
-                Some(fault) => Standing::MustRefuse(fault.code),
-            },
+            Need::Link if self.linked => Standing::Met,
+            Need::Link => Standing::MustRefuse(Code::NetworkUnavailable),
             Need::Program(name) if self.programs.contains(*name) => Standing::Met,
             Need::Program(name) => Standing::Unmet(format!("the image has no {name}")),
             Need::Machine(name) => self.machine(name),
@@ -156,10 +154,10 @@ fn programs(mut place: Place, ground: &Ground) -> Result<BTreeSet<String>, Fault
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Why there is no way to the outside; nothing when there is one.
-fn link(bench: &Bench<'_>, ground: &Ground, isolation: Isolation) -> Option<Fault> {
+/// Whether there is a way to the outside; whatever else stands in the way is for the rows to say.
+fn linked(bench: &Bench<'_>, ground: &Ground, isolation: Isolation) -> Result<bool, Fault> {
     match place(bench, ground, isolation, Network::Outbound) {
-        Ok(place) => place.destroy().err(),
-        Err(fault) => Some(fault),
+        Ok(place) => place.destroy().map(|_| true),
+        Err(fault) => Ok(fault.code != Code::NetworkUnavailable),
     }
 }

@@ -138,6 +138,8 @@ pub(super) enum Company {
 pub(super) enum Prop {
     /// A file in the workspace.
     File { name: &'static str, text: &'static str, mode: u32 },
+    /// A workspace whose path on the host is hard to quote.
+    OddWorkspace,
     /// A socket of the host in the workspace, with somebody behind it.
     WorkspaceSocket,
     /// An abstract socket of the host; `$ABSTRACT` is its name.

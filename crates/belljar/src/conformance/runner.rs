@@ -21,6 +21,10 @@ use crate::fault::{Code, Fault};
 use crate::interrupt::Interrupt;
 use crate::rundir::unwritable;
 
+/// Places of an image that a guest would change if it could.
+const IMAGE_PLACES: [&str; 10] =
+    ["", "bin/sh", "etc", "etc/passwd", "home", "opt", "root", "tmp", "usr/bin", "var/tmp"];
+
 /// Which rows are wanted.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
@@ -88,7 +92,9 @@ impl Runner<'_> {
         let ground = self.ground(&row::engine("survey", Promise::PlainProgramsRun, ""))?;
         let survey = Survey::take(&bench, &ground, rows);
         ground.clear();
-        let work = Work { runner: self, bench, survey: survey?, guarded: stamps(self.guarded) };
+        let guarded = self.guarded_files();
+        let before = stamps(&guarded);
+        let work = Work { runner: self, bench, survey: survey?, guarded, before };
         tell(Progress::Begun(rows.len()));
         let mut results = work.all(rows, tell);
         if self.interrupt.is_asked() {
@@ -105,6 +111,17 @@ impl Runner<'_> {
         })
     }
 
+    /// Files of the host that no row may change: those that were named, and some of the image.
+    fn guarded_files(&self) -> Vec<PathBuf> {
+        let inside = match self.image {
+            Image::Host => Vec::new(),
+            Image::Directory(root) => {
+                IMAGE_PLACES.iter().map(|place| root.join(place)).filter(|path| path.exists()).collect()
+            }
+        };
+        self.guarded.iter().cloned().chain(inside).collect()
+    }
+
     /// A ground with a mark that no other has.
     fn ground(&self, row: &Row) -> Result<Ground, Fault> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -118,7 +135,8 @@ struct Work<'a> {
     runner: &'a Runner<'a>,
     bench: Bench<'a>,
     survey: Survey,
-    guarded: Vec<Option<Stamp>>,
+    guarded: Vec<PathBuf>,
+    before: Vec<Option<Stamp>>,
 }
 
 impl Work<'_> {
@@ -191,9 +209,9 @@ impl Work<'_> {
 
     /// A guarded file that is not what it was.
     fn changed(&self) -> Option<super::Difference> {
-        let now = stamps(self.runner.guarded);
-        let at = now.iter().zip(&self.guarded).position(|(now, before)| now != before)?;
-        let path = self.runner.guarded[at].display().to_string();
+        let now = stamps(&self.guarded);
+        let at = now.iter().zip(&self.before).position(|(now, before)| now != before)?;
+        let path = self.guarded[at].display().to_string();
         Some(super::Difference::new("a file of the host", format!("{path} unchanged"), "changed"))
     }
 }

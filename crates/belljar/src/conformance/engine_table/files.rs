@@ -3,7 +3,7 @@
 use crate::conformance::expectation::Text;
 use crate::conformance::guest::{python, sh};
 use crate::conformance::row::Promise::{ClosedByDefault, FilesComeBack, PlainProgramsRun};
-use crate::conformance::row::{Check, Prop, Row, engine, exits};
+use crate::conformance::row::{Act, Check, Prop, Row, engine, exits};
 
 /// Places of the system that no guest may write to.
 const SYSTEM: &str = "
@@ -35,6 +35,16 @@ fn places() -> Vec<Row> {
             .runs(sh("cat given private; echo two >> given; echo new > n; mv n private"), exits(0).out("one\nmine\n"))
             .checks(Check::FileHas { name: "given", text: "one\ntwo\n" })
             .checks(Check::FileHas { name: "private", text: "new\n" }),
+        engine(
+            "workspace-of-an-odd-name",
+            FilesComeBack,
+            "a workspace whose path holds spaces, commas, colons, quotes and line ends is a workspace",
+        )
+        .with(Prop::OddWorkspace)
+        .runs(sh("echo hello > f; pwd"), exits(0).out("/workspace\n"))
+        .then(Act::Anew)
+        .runs(sh("cat f"), exits(0).out("hello\n"))
+        .checks(Check::FileHas { name: "f", text: "hello\n" }),
         engine("workspace-persists", PlainProgramsRun, "files stay from one command to the next")
             .runs(sh("echo one > w; echo two > \"$HOME/h\"; echo three > /tmp/t; echo four > /var/tmp/v"), exits(0))
             .runs(sh("cat w \"$HOME/h\" /tmp/t /var/tmp/v"), exits(0).out("one\ntwo\nthree\nfour\n")),

@@ -3,7 +3,7 @@
 use crate::conformance::expectation::Used;
 use crate::conformance::guest::{python, sh};
 use crate::conformance::row::Promise::{AskedMeansEnforced, ToldApart};
-use crate::conformance::row::{Row, engine, exits, starves};
+use crate::conformance::row::{Row, dies, engine, exits, starves};
 
 /// Children that together hold 160 MiB, none of them much.
 const MANY: &str = "
@@ -110,7 +110,7 @@ fn living() -> Vec<Row> {
                 exits(0).out("60\n").uses(Used::NoMemoryKill).uses(Used::PeakMemory(60, 128))),
         engine("memory-exit-137", ToldApart, "a program that kills itself with SIGKILL is not out of memory")
             .memory(64)
-            .runs(sh("kill -KILL $$"), crate::conformance::row::dies(9).uses(Used::NoMemoryKill)),
+            .runs(sh("kill -KILL $$"), dies(9).uses(Used::NoMemoryKill)),
         engine("memory-reserved-only", AskedMeansEnforced, "memory that is reserved and never touched costs nothing")
             .memory(64)
             .runs(python("import mmap\nm = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nprint(len(m) >> 30)"),

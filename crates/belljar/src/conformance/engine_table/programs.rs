@@ -1,9 +1,10 @@
 //! What plain programs do all day.
 
+use crate::conformance::expectation::Text;
 use crate::conformance::guest::{python, sh};
 use crate::conformance::need::Need;
 use crate::conformance::row::Promise::PlainProgramsRun;
-use crate::conformance::row::{Check, Row, engine, exits};
+use crate::conformance::row::{Check, Row, dies, engine, exits};
 
 const MULTIPROCESSING: &str = "
 import multiprocessing
@@ -96,7 +97,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("python-subprocess", "a pipeline of children works")
             .runs(
                 python("import subprocess\nprint(subprocess.run('printf \"b\\na\\n\" | sort | tr -d \"\\n\"; exit 4', shell=True, capture_output=True))"),
-                exits(0).stdout(crate::conformance::expectation::Text::Has("returncode=4, stdout=b'ab'")),
+                exits(0).stdout(Text::Has("returncode=4, stdout=b'ab'")),
             ),
         row("unix-sockets", "sockets by name work, and descriptors pass through them")
             .runs(python(UNIX_SOCKETS), exits(0).out("by descriptor\nabstract\npair\n")),
@@ -131,7 +132,7 @@ pub(super) fn rows() -> Vec<Row> {
             .runs(sh("git log --format=%s && git status --short"), exits(0).out("first\n").err(""))
             .checks(Check::FileHas { name: "f", text: "x\n" }),
         row("coredump-none", "a program that crashes leaves no core file")
-            .runs(sh("ulimit -c unlimited 2>/dev/null; kill -SEGV $$"), crate::conformance::row::dies(11))
+            .runs(sh("ulimit -c unlimited 2>/dev/null; kill -SEGV $$"), dies(11))
             .checks(Check::NoFileLike("core")),
     ]
 }

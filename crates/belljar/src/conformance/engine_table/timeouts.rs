@@ -84,6 +84,14 @@ fn polite() -> Vec<Row> {
         engine("timeout-and-then-another", ToldApart, "a sandbox goes on after a timeout")
             .runs(late_sh("sleep 60"), short())
             .runs(sh("echo next"), exits(0).out("next\n")),
+        engine("timeout-of-nothing", ToldApart, "a command that is given no time at all is out of time")
+            .runs(sh("sleep 60").killed_after(0), times_out(Duration::ZERO)),
+        engine(
+            "timeout-beyond-all-clocks",
+            ToldApart,
+            "a command that is given all the time there is simply runs",
+        )
+        .runs(sh("echo in time").killed_after(u64::MAX), exits(0).out("in time\n")),
         engine(
             "timeout-not-reached",
             ToldApart,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::conformance::expectation::Text;
+use crate::conformance::expectation::{Expectation, Text};
 use crate::conformance::guest::{Reader, exact, python, sh};
 use crate::conformance::hostile_table::all_held;
 use crate::conformance::row::Promise::{ClosedByDefault, ExactBytes, NothingSurvives, ToldApart};
@@ -148,6 +148,6 @@ fn programs() -> Vec<Row> {
 }
 
 /// Whatever comes of it: it ends, nothing is left, nothing is changed.
-fn harmless() -> crate::conformance::expectation::Expectation {
-    crate::conformance::expectation::Expectation::any().within_seconds(10)
+fn harmless() -> Expectation {
+    Expectation::any().within_seconds(10)
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::conformance::expectation::{Text, Used};
+use crate::conformance::expectation::{Expectation, Text, Used};
 use crate::conformance::guest::{python, sh};
 use crate::conformance::row::Promise::{AskedMeansEnforced, FilesComeBack, NothingSurvives, ToldApart};
 use crate::conformance::row::{Row, exits, hostile, starves, times_out};
+use crate::outcome::Ending;
 
 const OPEN_FILES: &str = "
 import resource
@@ -110,18 +111,12 @@ fn memory() -> Vec<Row> {
 }
 
 /// Refused within, or ended for it: the row is about what lies between.
-fn ended_by_memory_or_itself() -> crate::conformance::expectation::Expectation {
-    crate::conformance::expectation::Expectation::any_of(&[
-        (crate::outcome::Ending::Exited, Some(0)),
-        (crate::outcome::Ending::OutOfMemory, None),
-    ])
+fn ended_by_memory_or_itself() -> Expectation {
+    Expectation::any_of(&[(Ending::Exited, Some(0)), (Ending::OutOfMemory, None)])
 }
 
-fn starves_or_refused() -> crate::conformance::expectation::Expectation {
-    crate::conformance::expectation::Expectation::any_of(&[
-        (crate::outcome::Ending::Exited, Some(1)),
-        (crate::outcome::Ending::OutOfMemory, None),
-    ])
+fn starves_or_refused() -> Expectation {
+    Expectation::any_of(&[(Ending::Exited, Some(1)), (Ending::OutOfMemory, None)])
 }
 
 fn things() -> Vec<Row> {

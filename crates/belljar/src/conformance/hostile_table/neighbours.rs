@@ -1,5 +1,6 @@
 //! Attempts on processes that are not the guest's: the first process, and guests of other sandboxes.
 
+use crate::conformance::expectation::Expectation;
 use crate::conformance::guest::{Guest, python, sh};
 use crate::conformance::hostile_table::all_held;
 use crate::conformance::row::Promise::{CannotForge, ClosedByDefault};
@@ -96,7 +97,7 @@ fn neighbour() -> Prop {
     Prop::Neighbour(Box::new(python(NEIGHBOUR)))
 }
 
-fn alive() -> (Guest, crate::conformance::expectation::Expectation) {
+fn alive() -> (Guest, Expectation) {
     (sh("echo alive"), exits(0).out("alive\n"))
 }
 
