@@ -101,6 +101,12 @@ fn memory() -> Vec<Row> {
         .memory(64)
         .runs(python(UNRANKED), starves())
         .runs(sh("echo alive"), exits(0).out("alive\n")),
+        hostile("memory-of-nobody", ToldApart, "memory that belongs to no process, filled by a guest that undid its rank, is out of memory")
+            .memory(48)
+            .runs(
+                sh("echo 0 > /proc/self/oom_score_adj; exec dd if=/dev/zero of=/dev/shm/x bs=64k count=1000 2>/dev/null"),
+                starves(),
+            ),
         hostile("memory-locked", AskedMeansEnforced, "memory that cannot be moved is memory")
             .memory(64)
             .runs(

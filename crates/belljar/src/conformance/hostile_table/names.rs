@@ -35,6 +35,23 @@ os.chmod('a/b/f', 0); os.chmod('a/b', 0); os.chmod('a', 0)
 print('locked')
 ";
 
+/// Awkward things in every private folder of the sandbox, which are then shut.
+const PRIVATE: &str = "
+import socket
+for place in (os.path.expanduser('~'), '/tmp', '/var/tmp'):
+    os.chdir(place)
+    os.makedirs('a/b/c'); open('a/b/c/f', 'w'); os.mkfifo('a/p'); socket.socket(socket.AF_UNIX).bind('a/s'); os.symlink('/', 'a/l'); os.symlink(OUTSIDE, 'a/o')
+    open(b'\\xff' * 255, 'w'); open('giant', 'wb').truncate(1 << 40)
+    for number in range(300):
+        os.mkdir('d' * 200); os.chdir('d' * 200)
+    os.chdir(place)
+    for name in ('a/b/c', 'a/b', 'a', 'd' * 200): os.chmod(name, 0)
+    # The temporary folders may belong to somebody else.
+    try: os.chmod(place, 0)
+    except PermissionError: pass
+print('shut')
+";
+
 /// The rows, in order.
 pub(super) fn rows() -> Vec<Row> {
     let row = |name, shows| hostile(name, FilesComeBack, shows);
@@ -52,6 +69,10 @@ pub(super) fn rows() -> Vec<Row> {
             .runs(python(LOOPS), exits(0).out("8\n"))
             .checks(Check::Collects { patterns: &["**"], files: &[] }),
         row("files-locked", "files that nobody may change or remove cannot be made").runs(python(LOCKED), exits(0).out("locked\n")),
+        row("private-files-go", "whatever a guest leaves in its private folders goes with the sandbox")
+            .runs(python(PRIVATE), exits(0).out("shut\n"))
+            .runs(sh("echo alive"), exits(0).out("alive\n"))
+            .runs(sh("echo never").within("/home/runner"), exits(126).not_started().out("")),
         row("workspace-removed", "a guest cannot remove or replace the workspace itself")
             .runs(
                 sh("cd /; rmdir /workspace 2>/dev/null; mv /workspace /tmp/w 2>/dev/null; rm -rf /workspace 2>/dev/null; ls -d /workspace"),

@@ -1,8 +1,8 @@
 //! Traps for whoever reads the workspace afterwards.
 
-use crate::conformance::guest::{Meanwhile, python, sh};
+use crate::conformance::guest::{Meanwhile, exact, python, sh};
 use crate::conformance::hostile_table::all_held;
-use crate::conformance::row::Promise::{ClosedByDefault, FilesComeBack};
+use crate::conformance::row::Promise::{ClosedByDefault, FilesComeBack, ToldApart};
 use crate::conformance::row::{Check, Row, exits, hostile};
 
 /// Links where files are expected, and in the way to them.
@@ -60,6 +60,21 @@ pub(super) fn rows() -> Vec<Row> {
         row("trap-slow", "pipes, sockets and endless files do not hold the host up")
             .runs(python(SLOW), exits(0).out("set\n"))
             .checks(Check::Collects { patterns: &["*.xml"], files: &["shut.xml", "true.xml"] }),
+        hostile("trap-for-the-engine", ToldApart, "pipes and circles in the place of programs and folders do not hold the engine up")
+            .runs(
+                sh("mkfifo pipe; printf '#!/workspace/pipe\\n' > through-pipe; printf '#!/workspace/circle\\n' > circle; \
+                    ln -s loop loop; mkdir gone; chmod +x pipe through-pipe circle; echo set"),
+                exits(0).out("set\n"),
+            )
+            .runs(exact("/workspace/pipe", &[]), exits(126).not_started().within_seconds(10))
+            .runs(exact("/workspace/through-pipe", &[]), exits(126).not_started().within_seconds(10))
+            .runs(exact("/workspace/circle", &[]), exits(126).not_started())
+            .runs(exact("/workspace/loop", &[]), exits(126).not_started())
+            .runs(sh("echo never").within("/workspace/pipe"), exits(126).not_started().within_seconds(10))
+            .runs(sh("echo never").within("/workspace/loop"), exits(126).not_started())
+            .runs(sh("rmdir gone"), exits(0))
+            .runs(sh("echo never").within("/workspace/gone"), exits(126).not_started())
+            .runs(sh("echo alive"), exits(0).out("alive\n")),
         hostile("hard-links-outside", ClosedByDefault, "no hard link to a file outside the workspace can be made")
             .runs(python(HARD_LINKS), all_held(15)),
         row("trap-configuration", "what a guest leaves in the way of git and shells is left alone")
