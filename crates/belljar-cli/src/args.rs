@@ -75,6 +75,9 @@ pub(crate) enum Verb {
     /// Say whether this machine can do what Belljar needs, and what to change
     #[command(after_help = help::DOCTOR)]
     Doctor(DoctorArguments),
+    /// Hold an engine to its promises: run the tables of honest and hostile guests
+    #[command(after_help = help::CONFORMANCE)]
+    Conformance(ConformanceArguments),
     /// Remove what killed processes left behind
     #[command(after_help = help::GC)]
     Gc(GcArguments),
@@ -213,6 +216,50 @@ pub(crate) struct PruneRule {
 pub(crate) struct DoctorArguments {
     #[command(flatten)]
     pub(crate) out: Out,
+}
+
+/// Arguments of `conformance`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceArguments {
+    /// The engine to be tried
+    #[arg(long, value_name = "ENGINE", default_value = "embedded")]
+    pub(crate) engine: EngineName,
+    /// What its sandboxes are made of: `host`, or the path of a root directory
+    #[arg(long, value_name = "IMAGE", default_value = "host")]
+    pub(crate) image: String,
+    /// Which rows
+    #[arg(long, value_name = "TABLE", default_value = "all")]
+    pub(crate) table: TableName,
+    /// Only rows with a name like this, where `*` stands for anything; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Vec<String>,
+    /// How many rows run at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) jobs: u8,
+    /// Fail when a row could not be run for want of something
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print the rows and what each shows, and run nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// An engine by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineName {
+    /// Cells on this machine, without a daemon.
+    Embedded,
+}
+
+/// A table of the conformance suite by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TableName {
+    /// What honest programs rely on.
+    Engine,
+    /// What hostile programs try.
+    Hostile,
+    /// Both.
+    All,
 }
 
 /// Arguments of `gc`.

@@ -2,6 +2,7 @@
 
 mod compare;
 mod completions;
+mod conformance;
 mod doctor;
 mod gc;
 mod plan;
@@ -23,6 +24,7 @@ pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
         Verb::Compare(compare) => compare::perform(&compare, voice),
         Verb::Runs(runs) => runs::perform(&runs.verb, voice),
         Verb::Doctor(doctor) => doctor::perform(&doctor, voice),
+        Verb::Conformance(conformance) => conformance::perform(&conformance, voice),
         Verb::Gc(gc) => gc::perform(&gc, voice),
         Verb::Schema(schema) => schema::perform(&schema),
         Verb::Completions(completions) => completions::perform(&completions),

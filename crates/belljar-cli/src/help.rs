@@ -87,6 +87,19 @@ Examples:
 
 Exit codes: 0 Belljar can run here, 1 it cannot.";
 
+/// Below `belljar conformance --help`.
+pub(crate) const CONFORMANCE: &str = "\
+Examples:
+  belljar conformance
+  belljar conformance --image ./debian --table hostile
+  belljar conformance --only 'timeout-*' --only hostile/mount
+  belljar conformance --list
+  belljar conformance --json | jq '.rows[] | select(.result == \"failed\")'
+
+A row passes, fails, is refused (it asks for what cannot be had here, and the engine said so as it must),
+or is unmet (the image lacks a program). -v tells every row.
+Exit codes: 0 no row failed, 1 a row failed, 3 a row was refused or unmet and --strict was given.";
+
 /// Below `belljar gc --help`.
 pub(crate) const GC: &str = "\
 Examples:

@@ -103,7 +103,8 @@ fn beat(view: View) -> Option<(Sender<()>, JoinHandle<()>)> {
     thread::Builder::new().name("screen".to_owned()).spawn(beating).ok().map(|thread| (sender, thread))
 }
 
-fn can_move() -> bool {
+/// Whether stderr is a terminal that can move its cursor.
+pub(crate) fn can_move() -> bool {
     io::stderr().is_terminal() && TERM.value().is_some_and(|term| term != "dumb")
 }
 

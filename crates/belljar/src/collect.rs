@@ -114,7 +114,7 @@ fn match_parts(pattern: &[&str], path: &[&str]) -> bool {
 }
 
 /// Linear in practice: on a mismatch only the last star is tried again.
-fn match_name(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn match_name(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut seen, mut star) = (0, 0, None);
     while seen < name.len() {
         match pattern.get(at) {

@@ -6,6 +6,7 @@ pub mod capture;
 pub mod classify;
 mod collect;
 pub mod compare;
+pub mod conformance;
 pub mod digest;
 pub mod doctor;
 pub mod engine;

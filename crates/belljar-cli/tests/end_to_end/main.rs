@@ -18,6 +18,7 @@ mod report;
 
 mod blame;
 mod comparison;
+mod conformance;
 mod endings;
 mod examples;
 mod hostile;

@@ -36,6 +36,8 @@ pub struct Embedded {
     pub cells: PathBuf,
     /// The resolvers that the gateway asks.
     pub resolvers: Vec<std::net::SocketAddr>,
+    /// Deliberate faults, so that tests can show that they would notice.
+    pub weaknesses: Vec<cell::Weakness>,
     keepers: Keepers,
 }
 
@@ -59,7 +61,7 @@ impl Embedded {
     /// `belljar_cell::spawner::run_if_asked`.
     pub fn new(program: PathBuf, cells: PathBuf, resolvers: Vec<std::net::SocketAddr>) -> Embedded {
         let keepers = Keepers::Apart(Arc::new(Apart { program, spawner: Mutex::new(None) }));
-        Embedded { cells, resolvers, keepers }
+        Embedded { cells, resolvers, weaknesses: Vec::new(), keepers }
     }
 
     /// The same engine for a process that has one thread when it makes a cell: it forks the keeper itself, which is
@@ -129,7 +131,7 @@ impl Embedded {
             network: network(order.network),
             lifetime: Lifetime::Owner,
             origin: None,
-            weaknesses: Vec::new(),
+            weaknesses: self.weaknesses.clone(),
         }
     }
 

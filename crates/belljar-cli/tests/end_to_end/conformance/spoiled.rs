@@ -1,0 +1,418 @@
+//! The suite itself on trial: an engine with a fault must fail the rows that are about it, and no others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use belljar::conformance::{Report, RowOutcome, Runner, Selection};
+use belljar::engine::embedded::Embedded;
+use belljar::engine::{Command, Engine, Exit, Made, NetworkSink, Order, Sandbox};
+use belljar::interrupt::Interrupt;
+use belljar::limits::{Bytes, Cpus};
+use belljar::outcome::Ending;
+use belljar::spec::{Isolation, Network};
+use belljar::{Code, Fault};
+use belljar_cell::cell::Weakness;
+use belljar_image::reference::Image;
+use serde_json::json;
+
+use crate::caller::Caller;
+use crate::ground::Ground;
+
+/// Faults of the cell itself, by their names in [`Weakness`], and the rows that must notice them.
+///
+/// A weakened cell must not refuse itself: its own probe is told to look away.
+struct Weakened {
+    names: &'static [&'static str],
+    state: State,
+    breaks: &'static [&'static str],
+}
+
+/// Whether the cell can be weakened so already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Active,
+    /// Not yet: when it can, the test fails until this word is changed.
+    Pending,
+}
+
+const WEAKENED: &[Weakened] = &[
+    Weakened {
+        names: &["KeepProcesses"],
+        state: State::Active,
+        breaks: &[
+            "left-behind",
+            "nothing-from-before",
+            "heartbeat-stops",
+            "output-after-the-end",
+            "output-held-by-a-child",
+            "hide-by-name",
+            "hide-undumpable",
+            "hide-in-the-background",
+            "hide-by-new-program",
+            "stream-passed-on",
+        ],
+    },
+    Weakened {
+        names: &["NoFilter"],
+        state: State::Pending,
+        breaks: &[
+            "capabilities",
+            "unmount",
+            "namespaces",
+            "namespaces-entered",
+            "keyring",
+            "io-uring",
+            "bpf",
+            "watchers",
+            "machine-calls",
+            "personality",
+            "other-architectures",
+            "filter-stays",
+            "set-user-id-made",
+            "children-of-the-keeper",
+            "socket-families",
+        ],
+    },
+    Weakened {
+        names: &["KeepCapabilities"],
+        state: State::Pending,
+        breaks: &["capabilities", "capability-sets", "ids", "socket-families", "network-settings"],
+    },
+    Weakened {
+        names: &["NoFilter", "KeepCapabilities"],
+        state: State::Pending,
+        breaks: &["mount", "mount-new-calls", "roots", "hard-limits"],
+    },
+    // Without it no filter can be put on either.
+    Weakened { names: &["NewPrivileges"], state: State::Pending, breaks: &["capabilities", "filter-stays"] },
+    Weakened {
+        names: &["HostNetwork"],
+        state: State::Pending,
+        breaks: &["network-loopback-only", "abstract-socket", "loopback-of-the-host"],
+    },
+    Weakened { names: &["ShareMessages"], state: State::Pending, breaks: &["neighbour-unreachable"] },
+    Weakened {
+        names: &["ShareTemporary"],
+        state: State::Pending,
+        breaks: &["tmp-private", "sandbox-neighbour", "sandbox-id-again"],
+    },
+    // The first process as the guest's own user, without capabilities, and dumpable.
+    Weakened {
+        names: &["OpenFirstProcess"],
+        state: State::Pending,
+        breaks: &["first-process", "trace-the-first-process"],
+    },
+    Weakened { names: &["ShowKernelFiles"], state: State::Pending, breaks: &["kernel-secrets"] },
+    Weakened {
+        names: &["LeakDescriptor"],
+        state: State::Pending,
+        breaks: &["descriptors-as-new", "descriptors-inherited"],
+    },
+    Weakened {
+        names: &["ForeignOwner"],
+        state: State::Pending,
+        breaks: &["owner-inside", "workspace-given", "workspace-writable"],
+    },
+    Weakened { names: &["RootGuest"], state: State::Pending, breaks: &["user", "owner-inside"] },
+    Weakened { names: &["KeepCores"], state: State::Pending, breaks: &["core-of-a-crash"] },
+    Weakened {
+        names: &["IgnoreSignals"],
+        state: State::Pending,
+        breaks: &["output-without-a-reader", "signals-as-new"],
+    },
+];
+
+/// Rows that a weakened cell must still pass: a suite that fails everything proves nothing.
+const UNTOUCHED: &[&str] = &["exit-1", "bytes-every-value"];
+
+#[test]
+fn a_weakened_cell_fails_the_matching_rows() {
+    for Weakened { names, state, breaks } in WEAKENED {
+        match (weaknesses(names), state) {
+            (Ok(weaknesses), State::Active) => {
+                let trial = Trial::new();
+                let engine = Embedded { weaknesses, ..trial.engine() };
+                trial.expect(&names.join(", "), &engine, breaks, UNTOUCHED);
+            }
+            (Err(_), State::Pending) => {}
+            (Ok(_), State::Pending) => panic!("{names:?}: they are there, make them active"),
+            (Err(error), State::Active) => panic!("{names:?}: {error}"),
+        }
+    }
+}
+
+fn weaknesses(names: &[&str]) -> Result<Vec<Weakness>, serde_json::Error> {
+    names.iter().map(|name| serde_json::from_value(json!(name))).collect()
+}
+
+#[test]
+fn the_table_of_weaknesses_names_rows_that_exist() {
+    let rows = belljar::conformance::rows();
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), rows.len(), "two rows have one name");
+    let spoiled = SPOILED.iter().flat_map(|(_, breaks)| breaks.iter());
+    let named = WEAKENED.iter().flat_map(|weakened| weakened.breaks).chain(spoiled).chain(UNTOUCHED);
+    let missing: Vec<&&str> = named.filter(|name| !names.contains(**name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// A fault between the suite and a sound engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spoil {
+    /// A variable of the host slips in.
+    Environment,
+    /// Every command ends well.
+    ExitCodes,
+    /// Signals are told as exit codes.
+    Signals,
+    /// Running out of memory is told as a signal.
+    OutOfMemory,
+    /// The streams are mixed up.
+    Streams,
+    /// A stream stays open.
+    HeldStream,
+    /// Memory without a bound.
+    Memory,
+    /// Processes without a bound.
+    Processes,
+    /// Processors without a bound.
+    Processor,
+    /// A network that nobody asked for.
+    Network,
+    /// More time than was given.
+    Time,
+    /// No time was used.
+    Usage,
+    /// Another user.
+    User,
+    /// Another host name.
+    Hostname,
+    /// Another place for the workspace.
+    Workdir,
+    /// Nothing is ever written to the host's folder.
+    Workspace,
+    /// Not everything could be removed.
+    Removal,
+    /// One process is left each time.
+    Survivors,
+    /// Controls are not enforced as asked for.
+    Controls,
+}
+
+const SPOILED: &[(Spoil, &[&str])] = &[
+    (Spoil::Environment, &["environment-exact", "environment-empty"]),
+    (Spoil::ExitCodes, &["exit-1", "exit-137", "signal-kill", "program-missing", "forged-verdict"]),
+    (Spoil::Signals, &["signal-kill", "signal-segv", "forged-exit-by-signal"]),
+    (Spoil::OutOfMemory, &["memory-anonymous", "memory-rank-undone"]),
+    (Spoil::Streams, &["bytes-streams-apart", "bytes-of-a-failing-command", "timeout-keeps-output"]),
+    (Spoil::HeldStream, &["bytes-none", "output-held-by-a-child"]),
+    (
+        Spoil::Memory,
+        &[
+            "memory-anonymous",
+            "memory-of-many",
+            "memory-in-tmpfs",
+            "memory-shared",
+            "flood-of-shared-segments",
+        ],
+    ),
+    (Spoil::Processes, &["processes-up-to-the-limit", "threads-up-to-the-limit"]),
+    // One busy process may get no more than its share on a busy machine anyway; six do.
+    (Spoil::Processor, &["processor-share-of-many"]),
+    (Spoil::Network, &["network-loopback-only"]),
+    (Spoil::Time, &["timeout-keeps-output"]),
+    (Spoil::Usage, &["processor-time-used", "left-behind", "memory-within"]),
+    (Spoil::User, &["user", "owner-inside"]),
+    (Spoil::Hostname, &["hostname"]),
+    (Spoil::Workdir, &["folder-is-the-workspace"]),
+    (Spoil::Workspace, &["workspace-given", "workspace-writable", "git"]),
+    (Spoil::Removal, &["exit-0", "sandbox-unused", "sandbox-id-again"]),
+    (Spoil::Survivors, &["exit-0", "left-behind"]),
+    (Spoil::Controls, &["sandbox-controls"]),
+];
+
+#[test]
+fn an_engine_with_a_fault_fails_the_matching_rows() {
+    for (spoil, breaks) in SPOILED {
+        let trial = Trial::new();
+        let engine = Spoiled { inner: trial.engine(), spoil: *spoil, elsewhere: trial.ground.path("repo") };
+        trial.expect(&format!("{spoil:?}"), &engine, breaks, &[]);
+    }
+}
+
+/// A sound engine with a fault in front of it.
+struct Spoiled {
+    inner: Embedded,
+    spoil: Spoil,
+    elsewhere: PathBuf,
+}
+
+impl Engine for Spoiled {
+    fn name(&self) -> &'static str {
+        "spoiled"
+    }
+
+    fn create(&self, order: &Order, sink: NetworkSink) -> Result<Made, Fault> {
+        let mut order = order.clone();
+        match self.spoil {
+            Spoil::Memory => order.limits.memory = Bytes(8 << 30),
+            Spoil::Processes => order.limits.pids = 1000,
+            Spoil::Processor => order.limits.cpus = Cpus::from_millis(64_000),
+            Spoil::Network => order.network = Network::Outbound,
+            Spoil::User => (order.user.uid, order.user.gid) = (1234, 1234),
+            Spoil::Hostname => "elsewhere".clone_into(&mut order.hostname),
+            Spoil::Workdir => "/elsewhere".clone_into(&mut order.workdir),
+            Spoil::Workspace => order.workspace.clone_from(&self.elsewhere),
+            _ => {}
+        }
+        let mut made = self.inner.create(&order, sink)?;
+        if self.spoil == Spoil::Controls {
+            made.controls[0].enforced = None;
+        }
+        let sandbox = SpoiledSandbox { inner: made.sandbox, spoil: self.spoil, kept: Mutex::default() };
+        made.sandbox = Box::new(sandbox);
+        Ok(made)
+    }
+}
+
+struct SpoiledSandbox {
+    inner: Box<dyn Sandbox>,
+    spoil: Spoil,
+    kept: Mutex<Vec<OwnedFd>>,
+}
+
+impl SpoiledSandbox {
+    fn spoil_command(&self, command: &Command) -> Command {
+        let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
+        let (mut stdout, mut stderr) = (copy(&command.stdout), copy(&command.stderr));
+        let mut environment: BTreeMap<String, String> = command.environment.clone();
+        let (mut timeout, mut directory) = (command.timeout, command.directory.clone());
+        match self.spoil {
+            Spoil::Environment => drop(environment.insert("HOST_SECRET".to_owned(), "x".to_owned())),
+            Spoil::Streams => std::mem::swap(&mut stdout, &mut stderr),
+            Spoil::HeldStream => self.kept.lock().unwrap().push(copy(&command.stdout)),
+            Spoil::Time => timeout += Duration::from_secs(7),
+            Spoil::Workdir => directory = directory.replace("/workspace", "/elsewhere"),
+            _ => {}
+        }
+        let (programs, arguments) = (command.programs.clone(), command.arguments.clone());
+        Command { programs, arguments, environment, directory, timeout, stdout, stderr }
+    }
+
+    fn spoil_exit(&self, mut exit: Exit) -> Exit {
+        match self.spoil {
+            Spoil::ExitCodes => {
+                (exit.ending, exit.exit_code, exit.signal, exit.not_started) =
+                    (Ending::Exited, 0, None, None);
+            }
+            Spoil::Signals if exit.ending == Ending::Signalled => {
+                (exit.ending, exit.signal) = (Ending::Exited, None);
+            }
+            Spoil::OutOfMemory if exit.ending == Ending::OutOfMemory => exit.ending = Ending::Signalled,
+            Spoil::Usage => exit.usage = belljar::record::Usage::default(),
+            Spoil::Survivors => exit.survivors = 1,
+            _ => {}
+        }
+        exit
+    }
+}
+
+impl Sandbox for SpoiledSandbox {
+    fn exec(&mut self, command: &Command) -> Result<Exit, Fault> {
+        let command = self.spoil_command(command);
+        self.inner.exec(&command).map(|exit| self.spoil_exit(exit))
+    }
+
+    fn disconnect(&mut self) -> Result<(), Fault> {
+        self.inner.disconnect()
+    }
+
+    fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.inner.stopper()
+    }
+
+    fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault> {
+        let mut left = self.inner.destroy()?;
+        if self.spoil == Spoil::Removal {
+            left.push("a folder".to_owned());
+        }
+        Ok(left)
+    }
+}
+
+/// An engine of a machine without limits: it refuses them, or forgets to after the first time.
+struct Unlimited {
+    inner: Embedded,
+    refuses: AtomicUsize,
+}
+
+impl Engine for Unlimited {
+    fn name(&self) -> &'static str {
+        "unlimited"
+    }
+
+    fn create(&self, order: &Order, sink: NetworkSink) -> Result<Made, Fault> {
+        let left = self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if order.isolation == Isolation::Full && left.is_ok() {
+            return Err(Fault::new(Code::LimitsUnavailable, "there are no limits here"));
+        }
+        let mut made = self.inner.create(order, sink)?;
+        made.controls.iter_mut().for_each(|control| control.enforced = None);
+        Ok(made)
+    }
+}
+
+#[test]
+fn a_refusal_is_tested_and_a_missing_one_is_noticed() {
+    let rows = &["memory-anonymous", "processes-up-to-the-limit"];
+    let trial = Trial::new();
+    let honest = Unlimited { inner: trial.engine(), refuses: AtomicUsize::new(usize::MAX) };
+    let report = trial.run(&honest, rows);
+    assert_eq!((report.counts.refused, report.counts.failed), (2, 0), "{report:?}");
+    let forgetful = Unlimited { inner: trial.engine(), refuses: AtomicUsize::new(1) };
+    let report = trial.run(&forgetful, rows);
+    assert_eq!((report.counts.refused, report.counts.failed), (0, 2), "{report:?}");
+}
+
+/// A place of root's for one engine.
+struct Trial {
+    ground: Ground,
+}
+
+impl Trial {
+    fn new() -> Trial {
+        Trial { ground: Ground::of(Caller::Root) }
+    }
+
+    fn engine(&self) -> Embedded {
+        Embedded::new(self.ground.path("belljar"), self.ground.path("home/cells"), Vec::new())
+    }
+
+    fn run(&self, engine: &dyn Engine, names: &[&str]) -> Report {
+        let selection =
+            Selection { table: None, names: names.iter().map(|name| (*name).to_owned()).collect() };
+        let runner = Runner {
+            engine,
+            image: &Image::Host,
+            scratch: &self.ground.path("home/scratch"),
+            guarded: &[],
+            jobs: 4,
+            interrupt: &Interrupt::default(),
+        };
+        runner.run(&selection.rows(), &mut |_| {}).expect("the suite runs")
+    }
+
+    fn expect(&self, fault: &str, engine: &dyn Engine, breaks: &[&str], untouched: &[&str]) {
+        let report = self.run(engine, &[breaks, untouched].concat());
+        for row in &report.rows {
+            let failed = matches!(row.outcome, RowOutcome::Failed { .. });
+            let wanted = breaks.contains(&row.name);
+            assert_eq!(failed, wanted, "{fault}: {} {:#?}", row.name, row.outcome);
+        }
+        assert_eq!(report.rows.len(), breaks.len() + untouched.len(), "{fault}: a row is missing");
+    }
+}
