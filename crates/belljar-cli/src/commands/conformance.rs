@@ -177,3 +177,86 @@ fn summary(report: &Report) -> String {
     let took = words::span(report.duration_ms);
     format!("\n{words}: {engine} on {image}, isolation {level}, {rows} in {took}\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use belljar::conformance::{Counts, Difference, Promise};
+    use belljar::moment::Millis;
+    use belljar::record::EngineRecord;
+
+    use super::*;
+    use crate::voice::Output;
+
+    fn result(name: &'static str, outcome: RowOutcome) -> RowResult {
+        let shows = "what it shows";
+        let (table, promise, duration_ms) = (Table::Engine, Promise::ToldApart, Millis::from_micros(31_000));
+        RowResult { name, table, promise, shows, needs: Vec::new(), outcome, duration_ms }
+    }
+
+    fn report() -> Report {
+        let difference = Difference {
+            what: "stdout".to_owned(),
+            expected: "one\ntwo".to_owned(),
+            seen: "\u{1b}[2Jthree".to_owned(),
+        };
+        let reason = "no control groups here".to_owned();
+        let rows = vec![
+            result("good", RowOutcome::Passed),
+            result("bad", RowOutcome::Failed { differences: vec![difference] }),
+            result("limited", RowOutcome::Refused { code: "limits-unavailable".to_owned(), reason }),
+            result("lacking", RowOutcome::Unmet { reason: "the image has no git".to_owned() }),
+        ];
+        Report {
+            engine: EngineRecord { name: "embedded".into(), version: "1".into(), facts: Default::default() },
+            image: "/roots/debian".to_owned(),
+            isolation: Isolation::BestEffort,
+            counts: Counts::of(&rows),
+            duration_ms: Millis::from_micros(4_400_000),
+            rows,
+        }
+    }
+
+    fn arguments(strict: bool) -> ConformanceArguments {
+        ConformanceArguments {
+            engine: EngineName::Embedded,
+            image: "/roots/debian".to_owned(),
+            table: TableName::All,
+            only: Vec::new(),
+            jobs: 4,
+            strict,
+            list: false,
+        }
+    }
+
+    #[test]
+    fn what_failed_is_told_with_the_way_to_run_it_alone() {
+        let voice = Voice { output: Output::Text, detail: Detail::Brief };
+        let told = text(&report(), &arguments(false), voice);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&told).to_string(), @r"
+        ✗ FAIL     engine/bad: what it shows
+            stdout
+              expected one⏎two
+              seen     ·[2Jthree
+            → belljar conformance --image /roots/debian --only engine/bad
+        · refused  engine/limited: what it shows
+            no control groups here [limits-unavailable]
+        ! unmet    engine/lacking: what it shows
+            the image has no git
+
+                                         pass   fail  refused  unmet
+        engine: told apart                  1      1        1      1
+        all                                 1      1        1      1
+
+        the engine breaks its promises: embedded on /roots/debian, isolation best-effort, 4 rows in 4.4 s
+        ");
+    }
+
+    #[test]
+    fn the_exit_code_is_that_of_the_worst_row() {
+        let mut report = report();
+        assert_eq!(exit_code(&report, &arguments(true)), 1);
+        report.rows.retain(|row| row.name != "bad");
+        report.counts = Counts::of(&report.rows);
+        assert_eq!((exit_code(&report, &arguments(false)), exit_code(&report, &arguments(true))), (0, 3));
+    }
+}
