@@ -266,6 +266,8 @@ pub(crate) fn examine(uid: u32) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit};
+
     use super::*;
     use crate::filter::Filter;
     use crate::policy::{CONTROLS, IsolationLevel};
@@ -301,8 +303,6 @@ mod tests {
     fn own_uid() -> u32 {
         rustix::process::geteuid().as_raw()
     }
-
-    use rustix::process::{Resource, Rlimit};
 
     fn broken(findings: &[Finding]) -> Vec<&str> {
         let mut names: Vec<&str> = findings
