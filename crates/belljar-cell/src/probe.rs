@@ -256,6 +256,8 @@ const UNWRITABLE: &[i32] = &[libc::EPERM, libc::EACCES, libc::EROFS, libc::ENOEN
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit};
+
     use super::*;
     use crate::filter::Filter;
     use crate::policy::{CONTROLS, IsolationLevel};
@@ -291,8 +293,6 @@ mod tests {
     fn own_uid() -> u32 {
         rustix::process::geteuid().as_raw()
     }
-
-    use rustix::process::{Resource, Rlimit};
 
     fn broken(findings: &[Finding]) -> Vec<&str> {
         let mut names: Vec<&str> = findings

@@ -129,7 +129,7 @@ pub(super) fn all() -> Vec<Finding> {
         let _ = rustix::fs::unlink(path);
     }
     findings.extend(CLONES.iter().map(|(what, flag)| clone(what, *flag)));
-    findings.extend([set_clock(), set_time_of_day(), adjust_clock(libc::SYS_adjtimex)]);
+    findings.extend([set_clock(), set_time_of_day(), adjust_clock()]);
     findings.extend([kill_init(), read_init(), take_from_init()]);
     findings.extend(LIMITS.iter().map(|(what, resource)| raise(what, *resource)));
     findings
@@ -201,17 +201,17 @@ fn set_time_of_day() -> Finding {
 }
 
 /// Reads the clock's state, which is allowed, and sets it to the same.
-fn adjust_clock(call: libc::c_long) -> Finding {
+fn adjust_clock() -> Finding {
     // SAFETY: all zero is a valid value: it asks for nothing to be changed.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the structure lives during the call.
-    let read = unsafe { libc::syscall(call, &raw mut state) };
+    let read = unsafe { libc::syscall(libc::SYS_adjtimex, &raw mut state) };
     if let Err(error) = answer(read) {
         return refused("machine", "adjtimex", Err::<(), _>(error), REFUSALS);
     }
     state.modes = libc::ADJ_STATUS;
     // SAFETY: the structure lives during the call.
-    let result = unsafe { libc::syscall(call, &raw mut state) };
+    let result = unsafe { libc::syscall(libc::SYS_adjtimex, &raw mut state) };
     refused("machine", "adjtimex that sets", answer(result), REFUSALS)
 }
 
