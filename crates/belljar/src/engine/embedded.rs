@@ -36,8 +36,7 @@ pub struct Embedded {
     pub cells: PathBuf,
     /// The resolvers that the gateway asks.
     pub resolvers: Vec<std::net::SocketAddr>,
-    /// Deliberate faults, so that tests can show that they would notice.
-    pub weaknesses: Vec<cell::Weakness>,
+    weaknesses: Vec<cell::Weakness>,
     keepers: Keepers,
 }
 
@@ -69,6 +68,12 @@ impl Embedded {
     #[must_use]
     pub fn forking_here(self) -> Embedded {
         Embedded { keepers: Keepers::Here, ..self }
+    }
+
+    /// The same engine with deliberate faults, so that tests can show that they would notice.
+    #[must_use]
+    pub fn weakened(self, weaknesses: Vec<cell::Weakness>) -> Embedded {
+        Embedded { weaknesses, ..self }
     }
 
     /// Asks for a cell.

@@ -135,7 +135,7 @@ fn a_weakened_cell_fails_the_matching_rows() {
         match (weaknesses(names), state) {
             (Ok(weaknesses), State::Active) => {
                 let trial = Trial::new();
-                let engine = Embedded { weaknesses, ..trial.engine() };
+                let engine = trial.engine().weakened(weaknesses);
                 trial.expect(&names.join(", "), &engine, breaks, UNTOUCHED);
             }
             (Err(_), State::Pending) => {}
