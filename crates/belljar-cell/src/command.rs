@@ -58,6 +58,7 @@ impl Running {
         let user = exec.user.unwrap_or(User { uid: site.spec.guest.uid, gid: site.spec.guest.gid });
         site.ids.check(user, &site.spec.guest)?;
         let (streams, terminal, kept) = prepare(site, number, exec, streams, logs, user)?;
+        streams.iter().for_each(|stream| give(site, stream, user));
         let mut command: Vec<String> = exec.programs.first().cloned().into_iter().collect();
         command.extend(exec.arguments.iter().cloned());
         let mut running = Running::admit(site, number, command, &Job::Program(exec), &streams, &exec.limits)?;
@@ -270,6 +271,17 @@ fn sweep_inside(site: &Site, mark: Option<u64>, keep: bool) -> Result<(u32, u32)
     }
 }
 
+/// A pipe belongs to who made it; the guest may open its own again by name, as `/dev/stdout`, only when it is the
+/// guest's.
+fn give(site: &Site, stream: &OwnedFd, user: User) {
+    let is_pipe = rustix::fs::fstat(stream)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
+    if site.ids.is_range() && is_pipe {
+        // Refused, the guest only cannot open it again.
+        let _ = rustix::fs::fchown(stream, Some(site.ids.owner(user).0), Some(site.ids.owner(user).1));
+    }
+}
+
 type Prepared = (Vec<OwnedFd>, Option<OwnedFd>, Option<Kept>);
 
 /// Makes the streams that did not come along.
@@ -306,8 +318,7 @@ fn open_terminal(site: &Site, size: Size, user: User) -> Result<(OwnedFd, OwnedF
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags).step(step)?;
     if site.ids.is_range() {
-        let uid = rustix::fs::Uid::from_raw(site.ids.outside_user(user.uid));
-        let gid = rustix::fs::Gid::from_raw(site.ids.outside_group(user.gid));
+        let (uid, gid) = site.ids.owner(user);
         rustix::fs::fchown(&theirs, Some(uid), Some(gid)).step(step)?;
     }
     resize(&ours, size)?;

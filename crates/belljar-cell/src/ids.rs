@@ -86,6 +86,12 @@ impl Ids {
         }
     }
 
+    /// A user inside as the owner of a file outside.
+    pub(crate) fn owner(self, user: User) -> (rustix::fs::Uid, rustix::fs::Gid) {
+        let uid = rustix::fs::Uid::from_raw(self.outside_user(user.uid));
+        (uid, rustix::fs::Gid::from_raw(self.outside_group(user.gid)))
+    }
+
     /// The first id outside, of a range.
     pub(crate) fn base(self) -> Option<u32> {
         match self {

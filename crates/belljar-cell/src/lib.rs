@@ -40,3 +40,4 @@ pub mod spawner;
 pub mod syscalls;
 pub mod tether;
 mod wire;
+mod workspace;

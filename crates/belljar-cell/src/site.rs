@@ -28,6 +28,7 @@ use crate::probe::{self, Expected, Finding, Namespace};
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
 use crate::wire::{Channel, Received};
+use crate::workspace::find_socket;
 
 /// How long what was killed may take to be gone.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -56,6 +57,7 @@ impl Site {
     /// Makes a cell; what was made is undone when a part cannot be had.
     pub(crate) fn raise(spec: &CellSpec, kit: &Kit) -> Result<Made, Answer> {
         let groups = plan_groups(spec, kit)?;
+        look_at_workspace(spec)?;
         let ids = Ids::for_this_process(std::process::id());
         if !ids.is_range() {
             ids::enter_lobby().map_err(refused_namespaces)?;
@@ -286,6 +288,17 @@ fn plan_groups(spec: &CellSpec, kit: &Kit) -> Result<Option<Groups>, Answer> {
         (Ok(parents), _) => Ok(Some(Groups::planned(parents, &spec.id))),
         (Err(_), Isolation::BestEffort) => Ok(None),
         (Err(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason.to_string()))),
+    }
+}
+
+fn look_at_workspace(spec: &CellSpec) -> Result<(), Answer> {
+    let Workspace::Host { source, .. } = &spec.workspace else { return Ok(()) };
+    match find_socket(source) {
+        None => Ok(()),
+        Some(socket) => Err(Answer::Refused(Refusal::Isolation(format!(
+            "the workspace holds the socket {}, through which a guest could talk to whoever listens outside: remove it, or use another folder",
+            socket.display()
+        )))),
     }
 }
 

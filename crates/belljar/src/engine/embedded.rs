@@ -317,6 +317,7 @@ pub(crate) fn exit(end: &ExecEnd) -> Exit {
             peak_memory_bytes: end.peak_memory,
             memory_kills: end.oom_kills,
             killed_processes: Some(u64::from(end.killed)),
+            throttled_ms: end.throttled_us.map(Millis::from_micros),
             ..Usage::default()
         },
     }
