@@ -30,13 +30,10 @@ impl Ware {
 
 /// The root directory that `scripts/test` makes; without it these tests fail, they do not skip.
 fn ground_root() -> PathBuf {
-    let named = std::env::var_os("BELLJAR_GROUND_ROOT").map(PathBuf::from);
-    let root = named.unwrap_or_else(|| PathBuf::from("/tmp/lab/debian"));
-    let text = root.display();
-    assert!(
-        root.join("usr/bin/python3").exists(),
-        "BELLJAR_GROUND_ROOT: {text} has no Python: run scripts/test"
-    );
+    let root =
+        std::env::var_os("BELLJAR_GROUND_ROOT").expect("BELLJAR_GROUND_ROOT is not set: run scripts/test");
+    let root = PathBuf::from(root);
+    assert!(root.join("usr/bin/python3").exists(), "{} has no Python: run scripts/test", root.display());
     root
 }
 
