@@ -49,7 +49,8 @@ impl Cage<'_> {
         self.filter.install().step(|| "install the syscall filter".to_owned())?;
         // Believing is not knowing: what was given up is looked for once more.
         let User { uid, gid } = self.user;
-        probe::cheap(uid, gid).map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
+        probe::cheap(uid, gid)
+            .map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
     }
 
     fn limit_resources(&self) -> Result<(), Failure> {

@@ -121,7 +121,8 @@ fn begin(spec: &CellSpec) -> Result<Vec<OwnedFd>, Failure> {
 fn make_namespaces() -> Result<(), Failure> {
     let all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     // SAFETY: this process has one thread and shares nothing that these namespaces would separate.
-    unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }.step(|| "create namespaces".to_owned())
+    unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }
+        .step(|| "create namespaces".to_owned())
 }
 
 /// Builds the root and gives the folder of the cell's terminals.
@@ -134,10 +135,10 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .step(|| "watch the keeper".to_owned())?;
     let sources = match ids {
-        Ids::Range { .. } => Sources::from_descriptors(spec, mounts)?,
-        Ids::Caller { .. } => Sources::open(spec, None)?,
+        Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
+        Ids::Caller { .. } => Sources::open(spec, ids, None)?,
     };
-    root::build(spec, sources)?;
+    root::build(spec, ids, sources)?;
     let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
     weaken()?;
     Ok(terminals)
@@ -238,7 +239,8 @@ fn processes() -> Result<Vec<u32>, Failure> {
 fn others(mark: Option<u64>) -> Result<u32, Failure> {
     let mut living = 0;
     for pid in processes()? {
-        if is_alive(pid).step(|| "look into /proc".to_owned())? && mark.is_none_or(|mark| carries(pid, mark)) {
+        if is_alive(pid).step(|| "look into /proc".to_owned())? && mark.is_none_or(|mark| carries(pid, mark))
+        {
             living += 1;
         }
     }

@@ -10,9 +10,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_sig
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::attestation::{Attestation, Key};
-use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Isolation, Refusal, Workspace,
-};
+use crate::cell::{Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Isolation, Refusal, Workspace};
 use crate::disk::{Capacity, Disk};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
@@ -115,7 +113,18 @@ impl Site {
             filter: kit.filter.clone(),
             score,
         };
-        let site = Site { spec: spec.clone(), groups, ids, door, terminals, disk, outside: kit.outside.clone(), init, to_init, lease };
+        let site = Site {
+            spec: spec.clone(),
+            groups,
+            ids,
+            door,
+            terminals,
+            disk,
+            outside: kit.outside.clone(),
+            init,
+            to_init,
+            lease,
+        };
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
             Ok(created) => Ok((site, created, link)),
             Err(answer) => {
@@ -215,7 +224,9 @@ impl Site {
         }
         match outcome {
             Some(Outcome::Found(findings)) => Ok(findings),
-            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => Err(failure),
+            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => {
+                Err(failure)
+            }
             Some(Outcome::Carried(_)) | None => Err(Failure::new("the probe said nothing")),
         }
     }
@@ -390,8 +401,12 @@ fn cut_sources(spec: &CellSpec, ids: Ids, init: Pid) -> Result<Option<Sources>, 
         Workspace::Host { .. } => Some(workspace_owners(spec, ids)?),
         Workspace::Own { .. } => None,
     };
-    Sources::open(spec, Some(Owners { image: image.as_fd(), workspace: workspace.as_ref().map(AsFd::as_fd) }))
-        .map(Some)
+    Sources::open(
+        spec,
+        ids,
+        Some(Owners { image: image.as_fd(), workspace: workspace.as_ref().map(AsFd::as_fd) }),
+    )
+    .map(Some)
 }
 
 fn open_user_namespace(pid: Pid) -> Result<OwnedFd, Failure> {
@@ -410,8 +425,7 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
             kernel::exit_now(0)
         }
         Cloned::Parent(pid, _) => {
-            let opened =
-                ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_user_namespace(pid));
+            let opened = ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_user_namespace(pid));
             drop((ours, theirs));
             kernel::wait_for(pid).step(|| "wait for the namespace's holder".to_owned())?;
             opened
@@ -476,9 +490,12 @@ fn disk_control(limit: DiskLimit, disk: Option<&Disk>) -> Control {
     let requested = format!("{} bytes, {} files", limit.bytes, limit.inodes);
     let near = |found: u64, asked: u64| found <= asked + asked / 4 + (4 << 20);
     let found = disk.and_then(Disk::capacity);
-    let holds = found.is_some_and(|Capacity { bytes, inodes }| near(bytes, limit.bytes) && near(inodes, limit.inodes));
+    let holds = found
+        .is_some_and(|Capacity { bytes, inodes }| near(bytes, limit.bytes) && near(inodes, limit.inodes));
     let proof = match found {
-        Some(Capacity { bytes, inodes }) => format!("statvfs: {bytes} bytes and {inodes} files on a disk of its own"),
+        Some(Capacity { bytes, inodes }) => {
+            format!("statvfs: {bytes} bytes and {inodes} files on a disk of its own")
+        }
         None => "there is no disk of its own".to_owned(),
     };
     let enforced = if holds { requested.clone() } else { "none".to_owned() };

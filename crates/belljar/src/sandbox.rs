@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    self, CellSpec, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Guest, Lifetime, Origin, Size, State, Status,
-    Streams, User, Workspace,
+    self, CellSpec, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Guest, Lifetime, Origin, Size, State,
+    Status, Streams, User, Workspace,
 };
 use belljar_cell::client::{Cell, CellError, Interrupter};
 use belljar_cell::copy::{self, Shift, copy_tree};
@@ -156,8 +156,11 @@ impl Sandboxes {
     /// Makes a sandbox that lives until its deadline.
     pub fn create(&self, recipe: &Recipe, lifetime: Duration) -> Result<Info, Fault> {
         if recipe.network != Network::None {
-            return Err(Fault::new(Code::NetworkUnavailable, "a sandbox that outlives its command has no network yet")
-                .hint("use `belljar sandbox run --network outbound`, whose network ends with it"));
+            return Err(Fault::new(
+                Code::NetworkUnavailable,
+                "a sandbox that outlives its command has no network yet",
+            )
+            .hint("use `belljar sandbox run --network outbound`, whose network ends with it"));
         }
         let after_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         let spec = self.spec(recipe, Lifetime::Until { after_ms })?;
@@ -258,7 +261,9 @@ impl Sandboxes {
         fs::create_dir_all(&self.snapshots).map_err(|error| unreadable(&self.snapshots, error))?;
         if folder.exists() {
             let message = format!("there is a snapshot `{name}` already");
-            return Err(Fault::new(Code::Usage, message).hint(format!("belljar sandbox snapshot --remove {name}")));
+            return Err(
+                Fault::new(Code::Usage, message).hint(format!("belljar sandbox snapshot --remove {name}"))
+            );
         }
         // Under a name that is no snapshot's, so that a copy that was cut short is never taken for a whole one.
         let making = self.snapshots.join(format!(".making-{}", Ulid::generate()));
@@ -279,8 +284,13 @@ impl Sandboxes {
     fn keep(&self, status: &Status, name: &str, making: &Path, still: bool) -> Result<Snapshot, Fault> {
         fs::create_dir(making).map_err(|error| unreadable(making, error))?;
         let shift = status.base.map(|base| Shift { from: base, to: base });
-        copy_tree(&belljar_cell::scratch::files(&status.spec, status.keeper), &making.join("files"), shift, COPY_LIMITS)
-            .map_err(|failure| fault(CellError::Failed(failure)))?;
+        copy_tree(
+            &belljar_cell::scratch::files(&status.spec, status.keeper),
+            &making.join("files"),
+            shift,
+            COPY_LIMITS,
+        )
+        .map_err(|failure| fault(CellError::Failed(failure)))?;
         let snapshot = Snapshot {
             name: name.to_owned(),
             sandbox: status.spec.id.clone(),
@@ -350,7 +360,9 @@ impl Sandboxes {
             }
         };
         let target = PathBuf::from(&workdir);
-        if !target.is_absolute() || target.components().any(|part| matches!(part, std::path::Component::ParentDir)) {
+        if !target.is_absolute()
+            || target.components().any(|part| matches!(part, std::path::Component::ParentDir))
+        {
             return Err(Fault::new(Code::Usage, format!("`{workdir}` is not an absolute path without `..`")));
         }
         let workspace = match (&recipe.workspace, &origin) {
@@ -369,7 +381,12 @@ impl Sandboxes {
             root: embedded::root(&image),
             workspace,
             certificates: host::certificates(),
-            guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },
+            guest: Guest {
+                uid: 1000,
+                gid: 1000,
+                name: "runner".to_owned(),
+                home: PathBuf::from("/home/runner"),
+            },
             hostname: recipe.hostname.clone(),
             limits: embedded::limits(&recipe.limits),
             isolation: embedded::isolation(recipe.isolation),
@@ -394,8 +411,12 @@ fn own_files(status: &Status) -> Result<(), Fault> {
     match &status.spec.workspace {
         Workspace::Own { .. } => Ok(()),
         Workspace::Host { source, .. } => {
-            let message = format!("the sandbox works in {}, a folder of the host, which is not copied", source.display());
-            Err(Fault::new(Code::Usage, message).hint("make the sandbox without --workspace, and copy files in and out"))
+            let message = format!(
+                "the sandbox works in {}, a folder of the host, which is not copied",
+                source.display()
+            );
+            Err(Fault::new(Code::Usage, message)
+                .hint("make the sandbox without --workspace, and copy files in and out"))
         }
     }
 }
@@ -455,7 +476,11 @@ impl Live {
     }
 
     /// Starts a command on a terminal; its other end is given, and [`Live::end`] waits for the command.
-    pub fn terminal(&mut self, execution: &Execution, size: Size) -> Result<(u32, std::os::fd::OwnedFd), Fault> {
+    pub fn terminal(
+        &mut self,
+        execution: &Execution,
+        size: Size,
+    ) -> Result<(u32, std::os::fd::OwnedFd), Fault> {
         let spec = self.spec(execution, Streams::Terminal(size))?;
         match self.cell.begin(&spec, &[]).map_err(fault)? {
             Ok(started) => {
@@ -467,7 +492,13 @@ impl Live {
     }
 
     /// Starts a command whose output is kept; it goes on when this process ends.
-    pub fn start(&mut self, execution: &Execution, stdin: BorrowedFd<'_>, limit: u64, full: Full) -> Result<u32, Fault> {
+    pub fn start(
+        &mut self,
+        execution: &Execution,
+        stdin: BorrowedFd<'_>,
+        limit: u64,
+        full: Full,
+    ) -> Result<u32, Fault> {
         let spec = self.spec(execution, Streams::Kept { limit, full })?;
         match self.cell.begin(&spec, &[stdin]).map_err(fault)? {
             Ok(started) => Ok(started.exec),
@@ -564,7 +595,10 @@ fn candidates(program: &str, path: &str) -> Vec<String> {
     if program.contains('/') {
         return vec![program.to_owned()];
     }
-    path.split(':').filter(|folder| folder.starts_with('/')).map(|folder| format!("{folder}/{program}")).collect()
+    path.split(':')
+        .filter(|folder| folder.starts_with('/'))
+        .map(|folder| format!("{folder}/{program}"))
+        .collect()
 }
 
 fn fault(error: CellError) -> Fault {
