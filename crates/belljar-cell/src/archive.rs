@@ -1,6 +1,6 @@
 //! Trees as tar streams, in both directions, with a stranger on the other side.
 //!
-//! [`pack`] reads a tree that somebody else may be changing; [`unpack`] writes one from bytes that somebody else made
+//! [`pack()`] reads a tree that somebody else may be changing; [`unpack()`] writes one from bytes that somebody else made
 //! up. Neither ever follows a link, and neither works with paths: each step is one name in a folder that is held open,
 //! so nothing that is renamed or swapped meanwhile can lead them out of the folder they were given. They need no call
 //! that a guest's filter forbids, so they work inside a sandbox as well as outside.
@@ -206,4 +206,86 @@ pub enum Refusal {
     /// A kind of entry that is not supported.
     #[error("it is of a kind that is not supported")]
     Kind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Filter;
+    use crate::kernel;
+    use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, openat2};
+    use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+    use std::ffi::OsStr;
+    use std::fs::{self, File};
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::fs::{chown, symlink};
+    use std::path::Path;
+
+    const STRANGER: u32 = 54_321;
+
+    /// Makes this thread, and no other, as weak as a guest.
+    fn become_weak() {
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        let (user, group) = (Uid::from_raw(STRANGER), Gid::from_raw(STRANGER));
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
+        Filter::compile().install().unwrap();
+        let newer = openat2(CWD, "/", OFlags::PATH, Mode::empty(), ResolveFlags::empty());
+        assert_eq!(newer.unwrap_err(), rustix::io::Errno::NOSYS);
+    }
+
+    #[test]
+    fn both_directions_work_for_a_guest_behind_the_filter() {
+        assert!(rustix::process::geteuid().is_root(), "this test gives up root's rights, so it needs them");
+        let base = tempfile::tempdir().unwrap();
+        let (from, into) = (base.path().join("from"), base.path().join("into"));
+        fs::create_dir_all(from.join("d/e")).unwrap();
+        fs::create_dir(&into).unwrap();
+        fs::write(from.join("d/e/file"), "content").unwrap();
+        fs::hard_link(from.join("d/e/file"), from.join("d/again")).unwrap();
+        symlink("/anywhere", from.join("d/link")).unwrap();
+        for path in [&into, &from, &from.join("d"), &from.join("d/e"), &from.join("d/e/file")] {
+            chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+        }
+        let (root, folder) = (File::open(&from).unwrap(), OwnedFd::from(File::open(&into).unwrap()));
+        let limits = Limits { bytes: 1 << 20, entries: 100 };
+        let (packed, unpacked) = std::thread::spawn(move || {
+            become_weak();
+            let mut bytes = Vec::new();
+            let packed = pack(root.as_fd(), Path::new("d"), OsStr::new("d"), &mut bytes, limits).unwrap();
+            (packed, unpack(bytes.as_slice(), folder, Rules { mask: 0, ..Rules::strict(limits) }).unwrap())
+        })
+        .join()
+        .unwrap();
+        assert_eq!(packed, unpacked);
+        assert_eq!((packed.files, packed.hard_links, packed.links, packed.folders), (1, 1, 1, 2));
+        assert_eq!(fs::read(into.join("d/again")).unwrap(), b"content");
+    }
+
+    #[test]
+    fn other_file_systems_are_packed_but_not_those_the_kernel_makes_up() {
+        assert!(rustix::process::geteuid().is_root(), "this test mounts something, so it needs root");
+        std::thread::spawn(|| {
+            // SAFETY: gives this thread a mount namespace of its own and touches no memory; others are not affected.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            let base = tempfile::tempdir().unwrap();
+            for kind in ["proc", "sysfs", "tmpfs"] {
+                let folder = base.path().join(kind);
+                fs::create_dir(&folder).unwrap();
+                mount(kind, &folder, kind, MountFlags::empty(), c"").unwrap();
+            }
+            fs::write(base.path().join("tmpfs/file"), "x").unwrap();
+            let root = File::open(base.path()).unwrap();
+            let limits = Limits { bytes: 1 << 20, entries: 100 };
+            let packed = pack(root.as_fd(), Path::new("."), OsStr::new(""), std::io::sink(), limits).unwrap();
+            assert_eq!((packed.left_out, packed.folders, packed.files), (2, 2, 1));
+            for kind in ["proc", "sysfs", "tmpfs"] {
+                unmount(base.path().join(kind), UnmountFlags::DETACH).unwrap();
+            }
+        })
+        .join()
+        .unwrap();
+    }
 }

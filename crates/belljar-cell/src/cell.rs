@@ -279,8 +279,6 @@ pub enum Ended {
     Interrupted,
     /// It wrote more output than it may and was killed.
     OutputLimit,
-    /// It wrote more to disk than it may and was killed.
-    DiskLimit,
     /// It used more processor time than it may and was killed.
     CpuTimeLimit,
     /// The cell itself ended.
@@ -317,6 +315,8 @@ pub struct ExecEnd {
     pub pressure: Option<Pressure>,
     /// Bytes of output kept and dropped, where the keeper keeps it.
     pub output: Option<(u64, u64)>,
+    /// Whether the cell's disk was full when it ended; `None` where there is no limit.
+    pub disk_full: Option<bool>,
 }
 
 /// For how long some process had to wait, in microseconds.
@@ -346,6 +346,7 @@ impl ExecEnd {
             throttled_us: None,
             pressure: None,
             output: None,
+            disk_full: None,
         }
     }
 }

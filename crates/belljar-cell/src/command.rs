@@ -11,6 +11,7 @@ use rustix::pty::OpenptFlags;
 
 use crate::cell::{Ended, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Size, Streams, User, Weakness};
 use crate::courier::Errand;
+use crate::disk::Disk;
 use crate::door::{Child, Job, Outcome};
 use crate::failure::{Failure, Step};
 use crate::groups::{CommandGroups, Groups};
@@ -238,6 +239,7 @@ impl Running {
 
     fn take_usage(&self, site: &Site, waited: Waited, end: &mut ExecEnd) {
         (end.user_us, end.system_us, end.io) = (waited.user_us, waited.system_us, waited.io);
+        end.disk_full = site.disk.as_ref().map(Disk::is_full);
         end.output = self.kept.as_ref().map(|kept| (kept.kept, kept.dropped));
         let Some(groups) = &self.groups else { return };
         if let Some((user, system)) = groups.cpu_us() {

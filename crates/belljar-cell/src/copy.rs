@@ -6,6 +6,8 @@
 
 mod attributes;
 mod content;
+#[cfg(test)]
+mod tests;
 mod unlocked;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

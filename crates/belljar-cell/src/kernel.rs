@@ -274,6 +274,41 @@ pub(crate) fn wait_for_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// The number of a loop device that nobody uses.
+pub(crate) fn free_loop_device(control: &std::fs::File) -> io::Result<c_int> {
+    const GET_FREE: c_ulong = 0x4c82;
+    // SAFETY: the request takes no argument.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) };
+    if number == -1 { Err(io::Error::last_os_error()) } else { Ok(number) }
+}
+
+/// `struct loop_config` of the kernel: the file, the block size, 232 bytes about the device, 64 reserved.
+#[repr(C)]
+struct LoopConfiguration {
+    descriptor: u32,
+    block_size: u32,
+    before_flags: [u8; 52],
+    flags: u32,
+    after_flags: [u8; 176],
+    reserved: [u64; 8],
+}
+
+/// Gives a loop device its file, until the last user of the device is gone.
+pub(crate) fn configure_loop_device(device: c_int, file: c_int) -> io::Result<()> {
+    const CONFIGURE: c_ulong = 0x4c0a;
+    const AUTOCLEAR: u32 = 4;
+    let configuration = LoopConfiguration {
+        descriptor: file.cast_unsigned(),
+        block_size: 0,
+        before_flags: [0; 52],
+        flags: AUTOCLEAR,
+        after_flags: [0; 176],
+        reserved: [0; 8],
+    };
+    // SAFETY: the structure has the kernel's layout and lives during the call; the kernel only reads it.
+    check(c_long::from(unsafe { libc::ioctl(device, CONFIGURE, &raw const configuration) }))
+}
+
 /// Replaces this process; returns only on failure.
 pub(crate) fn execute(program: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
     let argv = pointers(arguments);

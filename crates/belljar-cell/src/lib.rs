@@ -11,6 +11,7 @@ pub mod client;
 mod command;
 pub mod copy;
 mod courier;
+mod disk;
 mod door;
 pub mod failure;
 mod filter;

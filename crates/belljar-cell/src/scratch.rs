@@ -18,7 +18,17 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// The scratch of a cell.
     pub(crate) fn of(spec: &CellSpec) -> Scratch {
-        Scratch { folder: spec.cells.join(&spec.id).join(FOLDER) }
+        let cell = spec.cells.join(&spec.id);
+        let folder = match spec.limits.disk {
+            None => cell.join(FOLDER),
+            Some(_) => cell.join(DISK).join(FOLDER),
+        };
+        Scratch { folder }
+    }
+
+    /// Where a disk of the cell's own is mounted, when it has one.
+    pub(crate) fn disk(spec: &CellSpec) -> PathBuf {
+        spec.cells.join(&spec.id).join(DISK)
     }
 
     /// Folders that are mounted one by one over a root of pieces, and where the guest sees them. The layer of an
@@ -54,7 +64,7 @@ impl Scratch {
     fn make_all(&self, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
         let Guest { uid, gid, .. } = spec.guest;
         let init = ids.init_user(&spec.guest);
-        fs::create_dir(&self.folder).step(|| format!("create {}", self.folder.display()))?;
+        fs::create_dir_all(&self.folder).step(|| format!("create {}", self.folder.display()))?;
         for (path, target) in self.private(spec) {
             match target.to_str() {
                 Some("/tmp" | "/var/tmp") => make(&path, 0o1777, ids, init)?,
@@ -76,6 +86,9 @@ impl Scratch {
             (None, Ids::Caller { .. }) => None,
             _ => return Err(Failure::new("files that root made are for root, and those of a user for that user")),
         };
+        if let Some(parent) = self.folder.parent() {
+            fs::create_dir_all(parent).step(|| format!("create {}", parent.display()))?;
+        }
         copy_tree(&origin.folder, &self.folder, shift, COPY_LIMITS)?;
         if matches!(spec.root, Root::Directory(_)) {
             let work = self.layer().join("work");
@@ -88,12 +101,18 @@ impl Scratch {
 
 /// The name of the folder in a cell's own.
 const FOLDER: &str = "files";
+/// The name of the folder that a disk of its own is mounted on.
+const DISK: &str = "mount";
 /// The most that a cell starts with.
 const COPY_LIMITS: copy::Limits = copy::Limits { bytes: 64 << 30, entries: 10_000_000 };
 
-/// The folder of a cell's private files, for whoever copies them.
-pub fn files(spec: &CellSpec) -> PathBuf {
-    Scratch::of(spec).folder
+/// The folder of a cell's private files, for whoever copies them; a disk of its own only its keeper can see.
+pub fn files(spec: &CellSpec, keeper: u32) -> PathBuf {
+    let folder = Scratch::of(spec).folder;
+    match spec.limits.disk {
+        None => folder,
+        Some(_) => Path::new(&format!("/proc/{keeper}/root")).join(folder.strip_prefix("/").unwrap_or(&folder)),
+    }
 }
 
 fn make(path: &Path, mode: u32, ids: Ids, (uid, gid): (u32, u32)) -> Result<(), Failure> {

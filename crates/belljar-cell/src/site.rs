@@ -8,7 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::cell::{Answer, CellSpec, Control, Created, Isolation, Refusal, Workspace};
+use crate::cell::{Answer, CellSpec, Control, Created, DiskLimit, Isolation, Refusal, Workspace};
+use crate::disk::{Capacity, Disk};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
 use crate::groups::Groups;
@@ -35,6 +36,8 @@ pub(crate) struct Site {
     pub door: Door,
     /// The folder of the cell's terminals.
     pub terminals: OwnedFd,
+    /// The cell's own disk, when it has a limit.
+    pub disk: Option<Disk>,
     init: Child,
     to_init: Channel,
     lease: Held,
@@ -52,13 +55,32 @@ impl Site {
             ids::enter_lobby().map_err(refused_namespaces)?;
         }
         let score = OomScore::open().map_err(Answer::Failed)?;
-        // First, so that it makes its namespaces while this process makes folders and groups.
-        let (init, to_init) = start_init(spec, ids)?;
-        let lease = match Lease::take(&spec.cells, &spec.id, groups.clone()) {
-            Ok(lease) => lease,
-            Err(failure) => {
-                end(&init, to_init);
-                return Err(Answer::Failed(failure));
+        let limit = plan_disk(spec, ids)?;
+        let (lease, init, to_init, disk) = match limit {
+            // Its mounts must be there before the init copies them.
+            Some(limit) => {
+                let lease = take_lease(spec, groups.as_ref())?;
+                match make_disk(spec, ids, limit).map_err(Answer::Failed).and_then(|disk| {
+                    let (init, to_init) = start_init(spec, ids)?;
+                    Ok((disk, init, to_init))
+                }) {
+                    Ok((disk, init, to_init)) => (lease, init, to_init, Some(disk)),
+                    Err(answer) => {
+                        lease.release();
+                        return Err(answer);
+                    }
+                }
+            }
+            // First, so that it makes its namespaces while this process makes folders and groups.
+            None => {
+                let (init, to_init) = start_init(spec, ids)?;
+                match take_lease(spec, groups.as_ref()) {
+                    Ok(lease) => (lease, init, to_init, None),
+                    Err(answer) => {
+                        end(&init, to_init);
+                        return Err(answer);
+                    }
+                }
             }
         };
         let built = build(spec, ids, groups.as_ref(), &init, &to_init);
@@ -85,7 +107,7 @@ impl Site {
             filter: kit.filter.clone(),
             score,
         };
-        let site = Site { spec: spec.clone(), groups, ids, door, terminals, init, to_init, lease };
+        let site = Site { spec: spec.clone(), groups, ids, door, terminals, disk, init, to_init, lease };
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
             Ok(created) => Ok((site, created, link)),
             Err(answer) => {
@@ -147,6 +169,7 @@ impl Site {
         };
         let mut controls: Vec<Control> = findings.into_iter().map(control).collect();
         controls.extend(limit_controls(&self.spec, self.groups.as_ref()));
+        controls.extend(self.spec.limits.disk.map(|limit| disk_control(limit, self.disk.as_ref())));
         Ok(controls)
     }
 
@@ -156,6 +179,9 @@ impl Site {
             groups.lift_processor_limit();
         }
         end(&self.init, self.to_init);
+        if let Some(disk) = self.disk {
+            disk.unmount(&Scratch::disk(&self.spec));
+        }
         self.lease.release()
     }
 }
@@ -216,6 +242,25 @@ fn plan_groups(spec: &CellSpec, kit: &Kit) -> Result<Option<Groups>, Answer> {
         (Err(_), Isolation::BestEffort) => Ok(None),
         (Err(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason.to_string()))),
     }
+}
+
+/// What was asked for is had, or refused, or, where the task takes that, gone without.
+fn plan_disk(spec: &CellSpec, ids: Ids) -> Result<Option<DiskLimit>, Answer> {
+    let Some(limit) = spec.limits.disk else { return Ok(None) };
+    match (Disk::unavailable(ids.is_range()), spec.isolation) {
+        (None, _) => Ok(Some(limit)),
+        (Some(_), Isolation::BestEffort) => Ok(None),
+        (Some(reason), Isolation::Full) => Err(Answer::Refused(Refusal::Limits(reason))),
+    }
+}
+
+fn take_lease(spec: &CellSpec, groups: Option<&Groups>) -> Result<Held, Answer> {
+    Lease::take(&spec.cells, &spec.id, groups.cloned()).map_err(Answer::Failed)
+}
+
+fn make_disk(spec: &CellSpec, ids: Ids, limit: DiskLimit) -> Result<Disk, Failure> {
+    let owner = (ids.outside_user(0), ids.outside_group(0));
+    Disk::make(&spec.cells.join(&spec.id), &Scratch::disk(spec), limit, owner)
 }
 
 fn start_init(spec: &CellSpec, ids: Ids) -> Result<(Child, Channel), Answer> {
@@ -360,4 +405,18 @@ fn limit_controls(spec: &CellSpec, groups: Option<&Groups>) -> Vec<Control> {
         row("pids", asked.pids.to_string(), found.map(|limits| limits.pids.to_string())),
         row("swap", "0".to_owned(), groups.and_then(Groups::swap).map(|bytes| bytes.to_string())),
     ]
+}
+
+/// The disk as the kernel tells its size; a file system is never exactly as large as was asked for.
+fn disk_control(limit: DiskLimit, disk: Option<&Disk>) -> Control {
+    let requested = format!("{} bytes, {} files", limit.bytes, limit.inodes);
+    let near = |found: u64, asked: u64| found <= asked + asked / 4 + (4 << 20);
+    let found = disk.and_then(Disk::capacity);
+    let holds = found.is_some_and(|Capacity { bytes, inodes }| near(bytes, limit.bytes) && near(inodes, limit.inodes));
+    let proof = match found {
+        Some(Capacity { bytes, inodes }) => format!("statvfs: {bytes} bytes and {inodes} files on a disk of its own"),
+        None => "there is no disk of its own".to_owned(),
+    };
+    let enforced = if holds { requested.clone() } else { "none".to_owned() };
+    Control { control: "disk".to_owned(), requested, enforced, proof }
 }

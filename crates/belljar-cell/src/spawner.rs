@@ -62,8 +62,8 @@ impl Spawner {
 
 impl Drop for Spawner {
     fn drop(&mut self) {
-        // It ends when its channel does; until it is waited for it would stay as a zombie.
-        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        // It holds nothing but its channel, and keepers need it no more once they are forked.
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }

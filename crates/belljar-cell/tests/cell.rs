@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
-    CellSpec, Created, Ended, ExecEnd, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Piece,
-    Root, Stop, Streams, Weakness, Workspace,
+    CellSpec, Created, DiskLimit, Ended, ExecEnd, ExecLimits, ExecSpec, Full, Guest, Isolation, Lifetime, Limits, Network,
+    Piece, Root, Size, Stop, Streams, Weakness, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 use belljar_cell::spawner::Spawner;
@@ -546,4 +546,213 @@ fn wait_until(mut done: impl FnMut() -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     panic!("it did not happen");
+}
+
+fn begin_in(cell: &mut Cell, script: &str) -> std::fs::File {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let null = File::open("/dev/null").unwrap();
+    cell.begin(&shell(script, 60_000), &[null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap().unwrap();
+    File::from(std::os::fd::OwnedFd::from(reader))
+}
+
+/// Several commands at once; `groups` says whether control groups tell them apart, or marks do.
+fn commands_in_parallel(isolation: Isolation) {
+    with_cell(
+        |ground| CellSpec { isolation, ..ground.spec() },
+        |_, cell| {
+            let mut others: Vec<Cell> = (0..5).map(|_| cell.another().unwrap()).collect();
+            let mut outputs: Vec<File> = others
+                .iter_mut()
+                .enumerate()
+                .map(|(index, other)| {
+                    begin_in(other, &format!("(setsid sleep 300 &); echo begun {index}; sleep 100"))
+                })
+                .collect();
+            for output in &mut outputs {
+                let mut begun = [0; 6];
+                output.read_exact(&mut begun).unwrap();
+            }
+            assert_eq!(cell.execs().unwrap().iter().filter(|info| info.end.is_none()).count(), 5);
+            // The end of one is its own: everything it started goes, and nothing else.
+            let killed = others.remove(2);
+            killed.interrupter().interrupt(Stop::Interrupted).unwrap();
+            let mut killed = killed;
+            let end = killed.end().unwrap();
+            assert_eq!((end.ended, end.survivors), (Ended::Interrupted, 0));
+            assert!(end.killed >= 2, "{} killed", end.killed);
+            let count = "for i in $(seq 100); do n=$(ps -eo args | grep -cx 'sleep 300'); [ $n = 4 ] && break; sleep 0.05; done; echo $n";
+            let (_, text) = run(cell, count, 20_000);
+            assert_eq!(text, "4\n");
+            for mut other in others {
+                other.interrupter().interrupt(Stop::Interrupted).unwrap();
+                assert_eq!(other.end().unwrap().survivors, 0);
+            }
+            let (_, text) = run(cell, "ps -eo args | grep -c '^sleep'", 10_000);
+            assert_eq!(text, "0\n");
+        },
+    );
+}
+
+#[test]
+fn commands_run_in_parallel_and_end_one_by_one() {
+    commands_in_parallel(Isolation::Full);
+}
+
+#[test]
+fn a_lasting_cell_is_used_by_other_connections_and_keeps_output() {
+    let ground = Ground::new();
+    let spec = CellSpec { lifetime: Lifetime::Until { after_ms: 60_000 }, ..ground.spec() };
+    let (cell, _) = ground.create(&spec).unwrap();
+    drop(cell);
+    let mut cell = Cell::open(&spec.cells, &spec.id).unwrap();
+    let null = File::open("/dev/null").unwrap();
+    let kept = Streams::Kept { limit: 1 << 20, full: Full::Drop };
+    let exec = ExecSpec { streams: kept, ..shell("for i in 1 2 3; do echo line $i; sleep 0.1; done; echo bad >&2; exit 4", 60_000) };
+    let started = cell.begin(&exec, &[null.as_fd()]).unwrap().unwrap();
+    drop(cell);
+    let mut cell = Cell::open(&spec.cells, &spec.id).unwrap();
+    let mut first = Vec::new();
+    cell.follow(started.exec, true, |record| {
+        first.push(record);
+        Ok(first.len() < 2)
+    })
+    .unwrap();
+    // A reader that went away goes on where it stopped.
+    let seen = first.last().unwrap().number;
+    let mut cell = Cell::open(&spec.cells, &spec.id).unwrap();
+    let mut rest = Vec::new();
+    let end = cell
+        .follow(started.exec, true, |record| {
+            if record.number > seen {
+                rest.push(record);
+            }
+            Ok(true)
+        })
+        .unwrap()
+        .unwrap();
+    assert_eq!((end.ended, end.output), (Ended::Exited(4), Some((25, 0))));
+    let all: Vec<u8> = first.iter().chain(&rest).flat_map(|record| record.bytes.clone()).collect();
+    assert_eq!(String::from_utf8_lossy(&all), "line 1\nline 2\nline 3\nbad\n");
+    assert!(cell.another().unwrap().destroy().unwrap().is_empty());
+    assert!(matches!(Cell::open(&spec.cells, &spec.id), Err(CellError::NoSuchCell { .. })));
+    assert_eq!(fs::read_dir(&spec.cells).unwrap().count(), 0);
+}
+
+#[test]
+fn too_much_output_kills_when_it_is_to() {
+    with_cell(Ground::spec, |_, cell| {
+        let null = File::open("/dev/null").unwrap();
+        let kept = Streams::Kept { limit: 100_000, full: Full::Kill };
+        let exec = ExecSpec { streams: kept, ..shell("yes", 60_000) };
+        let started = cell.begin(&exec, &[null.as_fd()]).unwrap().unwrap();
+        let end = cell.wait(started.exec).unwrap();
+        assert_eq!((end.ended, end.survivors, end.output.unwrap().0), (Ended::OutputLimit, 0, 100_000));
+    });
+}
+
+#[test]
+fn processor_time_is_limited_for_a_whole_tree() {
+    with_cell(Ground::spec, |_, cell| {
+        let limits = ExecLimits { cpu_time_ms: Some(300), ..ExecLimits::default() };
+        let exec = ExecSpec { limits, ..shell("(while :; do :; done) & (while :; do :; done) & wait", 60_000) };
+        let null = File::open("/dev/null").unwrap();
+        let end = cell.exec(&exec, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
+        assert_eq!((end.ended, end.survivors), (Ended::CpuTimeLimit, 0));
+    });
+}
+
+#[test]
+fn a_command_has_limits_of_its_own() {
+    with_cell(Ground::spec, |_, cell| {
+        let null = File::open("/dev/null").unwrap();
+        let mut ends = |limits: ExecLimits, script: &str| {
+            let exec = ExecSpec { limits, ..shell(script, 60_000) };
+            cell.exec(&exec, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap()
+        };
+        let end = ends(ExecLimits { memory: Some(32 << 20), ..ExecLimits::default() }, "head -c 100m /dev/zero | tail");
+        assert!(end.oom_kills.is_some_and(|kills| kills > 0), "{end:?}");
+        let end = ends(ExecLimits { open_files: Some(16), ..ExecLimits::default() }, "exec 17</dev/null");
+        assert_ne!(end.ended, Ended::Exited(0));
+        let end = ends(ExecLimits { pids: Some(3), ..ExecLimits::default() }, "for i in 1 2 3 4 5 6; do sleep 5 & done; exit $(jobs -p | wc -l)");
+        assert_ne!(end.ended, Ended::Exited(6));
+        let end = ends(ExecLimits::default(), "head -c 100m /dev/zero | tail >/dev/null; true");
+        assert_eq!((end.ended, end.oom_kills), (Ended::Exited(0), Some(0)));
+    });
+}
+
+#[test]
+fn a_terminal_has_a_size_and_a_foreground() {
+    with_cell(Ground::spec, |_, cell| {
+        let size = Size { rows: 33, columns: 77 };
+        let exec = ExecSpec {
+            streams: Streams::Terminal(size),
+            ..shell("tty; stty size; read line; stty size; echo got $line", 60_000)
+        };
+        let started = cell.begin(&exec, &[]).unwrap().unwrap();
+        let mut terminal = File::from(started.terminal.unwrap());
+        let mut text = String::new();
+        let mut buffer = [0; 1024];
+        while !text.contains("33 77") {
+            let count = terminal.read(&mut buffer).unwrap();
+            text += &String::from_utf8_lossy(&buffer[..count]);
+        }
+        assert!(text.contains("/dev/pts/0"), "{text:?}");
+        let mut other = cell.another().unwrap();
+        other.resize(started.exec, Size { rows: 10, columns: 20 }).unwrap();
+        std::io::Write::write_all(&mut terminal, b"hello\n").unwrap();
+        let end = cell.end().unwrap();
+        while let Ok(count @ 1..) = terminal.read(&mut buffer) {
+            text += &String::from_utf8_lossy(&buffer[..count]);
+        }
+        assert_eq!(end.ended, Ended::Exited(0));
+        assert!(text.contains("10 20") && text.contains("got hello"), "{text:?}");
+    });
+}
+
+#[test]
+fn files_go_in_and_out() {
+    with_cell(Ground::spec, |ground, cell| {
+        let source = ground.base.path().join("source");
+        fs::create_dir_all(source.join("a/b")).unwrap();
+        fs::write(source.join("a/b/file"), "text").unwrap();
+        std::os::unix::fs::symlink("/etc/shadow", source.join("a/link")).unwrap();
+        let archive = ground.base.path().join("in.tar");
+        let made = std::process::Command::new("tar").arg("-C").arg(&source).arg("-cf").arg(&archive).arg("a").status();
+        assert!(made.unwrap().success());
+        let limits = (1 << 30, 10_000);
+        cell.put("/tmp/new", limits, File::open(&archive).unwrap().as_fd()).unwrap();
+        let (_, text) = run(cell, "cat /tmp/new/a/b/file; readlink /tmp/new/a/link; stat -c %U /tmp/new/a/b/file", 10_000);
+        assert_eq!(text, "text/etc/shadow\nrunner\n");
+        let back = ground.base.path().join("out.tar");
+        cell.get("/tmp/new/a", limits, File::create(&back).unwrap().as_fd()).unwrap();
+        let listed = std::process::Command::new("tar").arg("-tf").arg(&back).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "a/\na/b/\na/b/file\na/link\n");
+        // What the guest may not read or write, its courier may not either.
+        let refused = cell.put("/usr/new", limits, File::open(&archive).unwrap().as_fd());
+        assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
+        let refused = cell.get("/none", limits, File::create(&back).unwrap().as_fd());
+        assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_full_disk_is_told_and_is_not_a_lack_of_memory() {
+    with_cell(
+        |ground| {
+            let mut spec = ground.spec();
+            spec.workspace = Workspace::Own { target: PathBuf::from("/workspace") };
+            spec.limits.disk = Some(DiskLimit { bytes: 300 << 20, inodes: 2000 });
+            spec.limits.memory = 64 << 20;
+            spec
+        },
+        |_, cell| {
+            let (end, text) = run(cell, "head -c 1G /dev/zero > /tmp/big", 60_000);
+            assert_eq!((end.ended, end.disk_full, end.oom_kills), (Ended::Exited(1), Some(true), Some(0)), "{text}");
+            assert!(text.contains("No space left on device"), "{text}");
+            let (end, _) = run(cell, "rm /tmp/big; echo x > /workspace/small", 60_000);
+            assert_eq!((end.ended, end.disk_full), (Ended::Exited(0), Some(false)));
+            let (end, text) = run(cell, "for i in $(seq 3000); do : > /tmp/$i || exit 1; done", 60_000);
+            assert_eq!((end.ended, end.disk_full), (Ended::Exited(1), Some(true)), "{text}");
+        },
+    );
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    self, CellSpec, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Guest, Lifetime, Origin, Size, State, Status,
+    self, CellSpec, DiskLimit, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Guest, Lifetime, Origin, Size, State, Status,
     Streams, User, Workspace,
 };
 use belljar_cell::client::{Cell, CellError, Interrupter, Pending};
@@ -59,6 +59,8 @@ pub struct Recipe {
     pub workdir: String,
     /// What it may use at most.
     pub limits: Limits,
+    /// What it may write at most, if that is limited.
+    pub disk: Option<DiskLimit>,
     /// What happens when something cannot be enforced.
     pub isolation: Isolation,
     /// What it can reach.
@@ -76,6 +78,7 @@ impl Recipe {
             workspace: None,
             workdir: WORKDIR.to_owned(),
             limits: Limits::default(),
+            disk: None,
             isolation: Isolation::Full,
             network: Network::None,
             hostname: "belljar".to_owned(),
@@ -235,7 +238,7 @@ impl Sandboxes {
         let mut parent = self.open(id)?;
         let status = parent.cell.status().map_err(fault)?;
         own_files(&status)?;
-        let folder = belljar_cell::scratch::files(&status.spec);
+        let folder = belljar_cell::scratch::files(&status.spec, status.keeper);
         let mut spec = status.spec.clone();
         spec.id = new_id();
         spec.lifetime = Lifetime::Until { after_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX) };
@@ -282,7 +285,7 @@ impl Sandboxes {
             certificates: host::certificates(),
             guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },
             hostname: recipe.hostname.clone(),
-            limits: embedded::limits(&recipe.limits),
+            limits: cell::Limits { disk: recipe.disk, ..embedded::limits(&recipe.limits) },
             isolation: embedded::isolation(recipe.isolation),
             network: embedded::network(recipe.network),
             lifetime,
@@ -464,6 +467,7 @@ impl Live {
     pub fn execs(&mut self) -> Result<Vec<ExecInfo>, Fault> {
         let mut all = self.cell.execs().map_err(fault)?;
         all.retain(|info| !info.command.first().is_some_and(|name| ERRANDS.contains(&name.as_str())));
+        all.iter_mut().filter_map(|info| info.command.first_mut()).for_each(as_asked);
         Ok(all)
     }
 
@@ -538,6 +542,15 @@ impl Live {
             environment,
             streams,
         })
+    }
+}
+
+/// The keeper remembers the first place where a program was looked for, which says nothing about where it was found.
+fn as_asked(program: &mut String) {
+    let environment = crate::plan::default_environment();
+    let first = environment.get("PATH").and_then(|path| path.split(':').next()).unwrap_or("/usr/bin");
+    if let Some(name) = program.strip_prefix(first).and_then(|rest| rest.strip_prefix('/')) {
+        *program = name.to_owned();
     }
 }
 

@@ -397,7 +397,7 @@ mod tests {
             assert!(Overrides::default().read(records).is_err(), "{records:?}");
         }
         let mut overrides = Overrides::default();
-        overrides.read(b"12 path=a\nb\n11 path=c=d\n").unwrap();
+        overrides.read(b"12 path=a\nb\n12 path=c=d\n").unwrap();
         assert_eq!(overrides.path, Some(b"c=d".to_vec()));
     }
 }

@@ -29,7 +29,11 @@ const IMPLIED: u32 = 0o755;
 /// Whatever the archive says and whatever others do in the folder meanwhile, nothing outside of it is read, made,
 /// changed or removed: each entry is created by one name in a folder that was reached from `into` step by step without
 /// a link. A file or link in an entry's place is removed first and never written to; a folder stays, keeps its mode
-/// and takes in what the archive has for it. Everything belongs to the caller; owners in the archive mean nothing.
+/// and takes in what the archive has for it. A folder that somebody moves while it is being filled is filled where it
+/// went. Everything belongs to the caller; owners in the archive mean nothing.
+///
+/// A new folder gets its mode and time when the archive goes on to something outside of it, so a folder's entries
+/// should stand together, as every packer writes them.
 ///
 /// Reads exactly the archive and not one byte more, so give it a buffered reader where that does not matter. When it
 /// ends with an error, what was unpacked so far stays, the last file perhaps not whole.

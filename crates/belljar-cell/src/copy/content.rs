@@ -33,6 +33,17 @@ impl Default for Content {
     }
 }
 
+#[cfg(test)]
+impl Content {
+    pub(super) fn without_sharing() -> Content {
+        Content { sharing: Works::No, ..Content::default() }
+    }
+
+    pub(super) fn without_the_kernel() -> Content {
+        Content { sharing: Works::No, ranges: Works::No, ..Content::default() }
+    }
+}
+
 impl Content {
     /// Copies a file, as long as it was when it was looked at, to a new and empty one.
     pub(super) fn copy(

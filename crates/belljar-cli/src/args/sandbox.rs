@@ -105,6 +105,12 @@ pub(crate) struct Make {
     /// Where the guest sees the folder it works in
     #[arg(long, value_name = "PATH", default_value = belljar::sandbox::WORKDIR)]
     pub(crate) workdir: String,
+    /// What may be written outside --workspace: 500MB, 2g
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<Bytes>,
+    /// How many files may be made [default: one for each 16 KiB of --disk]
+    #[arg(long, value_name = "NUMBER", requires = "disk")]
+    pub(crate) disk_files: Option<u64>,
     /// What happens when something cannot be enforced: refuse, or go on without and say so
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub(crate) isolation: Isolation,

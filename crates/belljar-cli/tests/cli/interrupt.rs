@@ -51,12 +51,12 @@ impl Sleeper {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn children(&self) -> Vec<Pid> {
-        let id = self.child.id();
-        let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
-        let text: String =
-            tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap()).collect();
-        text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().unwrap())).collect()
+    /// The processes that hold its sandboxes, by their leases.
+    fn keepers(&self) -> Vec<Pid> {
+        let cells = fs::read_dir(self.house.path().join("home/cells")).unwrap().flatten();
+        let leases = cells.map(|cell| fs::read(cell.path().join("lease.json")).unwrap());
+        let pids = leases.map(|lease| serde_json::from_slice::<Value>(&lease).unwrap()["keeper"].as_i64().unwrap());
+        pids.filter_map(|pid| Pid::from_raw(pid.try_into().unwrap())).collect()
     }
 
     fn run(&self) -> PathBuf {
@@ -105,7 +105,7 @@ fn a_closed_terminal_is_a_ctrl_c() {
 #[test]
 fn twice_ends_at_once_and_leaves_nothing_running() {
     let mut sleeper = Sleeper::start("7304");
-    let keepers = sleeper.children();
+    let keepers = sleeper.keepers();
     assert!(!keepers.is_empty());
     keepers.iter().for_each(|keeper| kill_process(*keeper, Signal::STOP).unwrap());
     sleeper.signal(Signal::INT);

@@ -300,7 +300,6 @@ pub(crate) fn exit(end: &ExecEnd) -> Exit {
             | Ended::TimedOut
             | Ended::Interrupted
             | Ended::OutputLimit
-            | Ended::DiskLimit
             | Ended::CpuTimeLimit
             | Ended::CellEnded => None,
         },
@@ -328,10 +327,10 @@ fn ending(end: &ExecEnd) -> (Ending, i32, Option<i32>) {
         Ended::TimedOut => (Ending::TimedOut, 124, None),
         Ended::Interrupted | Ended::CellEnded => (Ending::Interrupted, 130, None),
         Ended::OutputLimit => (Ending::OutputLimit, 137, Some(KILLED)),
-        Ended::DiskLimit => (Ending::DiskLimit, 137, Some(KILLED)),
         Ended::CpuTimeLimit => (Ending::CpuTimeLimit, 137, Some(KILLED)),
         Ended::Exited(0) => (Ending::Exited, 0, None),
         Ended::Exited(code) if starved => (Ending::OutOfMemory, *code, None),
+        Ended::Exited(code) if end.disk_full == Some(true) => (Ending::DiskLimit, *code, None),
         Ended::Exited(code) => (Ending::Exited, *code, None),
         Ended::Signalled(signal) if starved => (Ending::OutOfMemory, 128 + signal, Some(*signal)),
         Ended::Signalled(signal) => (Ending::Signalled, 128 + signal, Some(*signal)),

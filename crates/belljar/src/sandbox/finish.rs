@@ -26,7 +26,7 @@ pub enum Ending {
     OutOfMemory,
     /// It wrote more output than it may; 137.
     OutputLimit,
-    /// It wrote more to disk than it may; 137.
+    /// Its disk was full, and it did not end well; the exit code is what came of that.
     DiskLimit,
     /// It used more processor time than it may; 137.
     CpuTimeLimit,
@@ -81,6 +81,8 @@ pub struct Finish {
     pub peak_memory_bytes: Option<u64>,
     /// How often the kernel killed in it for lack of memory.
     pub memory_kills: Option<u64>,
+    /// Whether the sandbox's disk was full at its end, where it has a limit.
+    pub disk_full: Option<bool>,
     /// Bytes read from devices.
     pub read_bytes: u64,
     /// Bytes written to devices.
@@ -119,6 +121,7 @@ impl Finish {
             system_ms: Millis::from_micros(end.system_us),
             peak_memory_bytes: end.peak_memory,
             memory_kills: end.oom_kills,
+            disk_full: end.disk_full,
             read_bytes: end.io.0,
             written_bytes: end.io.1,
             throttled_ms: end.throttled_us.map(Millis::from_micros),
@@ -178,6 +181,7 @@ mod tests {
             throttled_us: None,
             pressure: None,
             output: None,
+            disk_full: None,
         }
     }
 
@@ -203,8 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn want_of_memory_is_the_kernels_word() {
+    fn want_of_memory_or_disk_is_the_kernels_word() {
         let starved = ExecEnd { oom_kills: Some(1), ..end(Ended::Signalled(9)) };
         assert_eq!(Finish::of(&starved, Hand::Own).ending, Ending::OutOfMemory);
+        let full = ExecEnd { disk_full: Some(true), ..end(Ended::Exited(1)) };
+        assert_eq!(Finish::of(&full, Hand::Own).ending, Ending::DiskLimit);
     }
 }

@@ -172,7 +172,8 @@ impl Sandboxes {
 fn keep(status: &Status, name: &str, making: &Path, still: bool) -> Result<Snapshot, Fault> {
     fs::create_dir(making).map_err(|error| unreadable(making, error))?;
     let shift = status.base.map(|base| Shift { from: base, to: base });
-    copy_tree(&belljar_cell::scratch::files(&status.spec), &making.join(FILES), shift, LIMITS)
+    let files = belljar_cell::scratch::files(&status.spec, status.keeper);
+    copy_tree(&files, &making.join(FILES), shift, LIMITS)
         .map_err(|failure| fault(CellError::Failed(failure)))?;
     let snapshot = Snapshot {
         name: name.to_owned(),

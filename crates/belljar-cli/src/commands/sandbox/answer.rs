@@ -54,7 +54,7 @@ impl Ended<'_> {
             Ending::TimedOut => format!("its time was up after {took}; everything it started was killed"),
             Ending::OutOfMemory => format!("out of memory{}", at_most(self.finish.peak_memory_bytes)),
             Ending::OutputLimit => "it was killed for writing more output than it may".to_owned(),
-            Ending::DiskLimit => "it was killed for writing more to disk than it may".to_owned(),
+            Ending::DiskLimit => "the disk of the sandbox is full".to_owned(),
             Ending::CpuTimeLimit => "it was killed for using more processor time than it may".to_owned(),
             Ending::Killed => "somebody killed it".to_owned(),
             Ending::SandboxEnded => "the sandbox ended before the command did".to_owned(),

@@ -95,7 +95,7 @@ fn ending(end: &Finish) -> String {
         Ending::TimedOut => "timed out".to_owned(),
         Ending::OutOfMemory => "out of memory".to_owned(),
         Ending::OutputLimit => "output limit".to_owned(),
-        Ending::DiskLimit => "disk limit".to_owned(),
+        Ending::DiskLimit => "disk full".to_owned(),
         Ending::CpuTimeLimit => "processor time limit".to_owned(),
         Ending::Interrupted | Ending::Killed => "killed".to_owned(),
         Ending::SandboxEnded => "sandbox ended".to_owned(),

@@ -8,7 +8,7 @@ use belljar::limits::{Bytes, Limits};
 use belljar::sandbox::{Execution, Recipe, Sandboxes};
 use belljar::spec::{self, Network};
 use belljar::{Code, Fault};
-use belljar_cell::cell::ExecLimits;
+use belljar_cell::cell::{DiskLimit, ExecLimits};
 use belljar_image::reference::Image;
 
 use crate::args::{Isolation, Make, Manner, Share};
@@ -16,6 +16,11 @@ use crate::place::Place;
 
 /// The longest name of a machine.
 const LONGEST_NAME: usize = 63;
+
+/// How many bytes of a disk come with each file that may be made.
+const BYTES_PER_FILE: u64 = 16 << 10;
+/// The fewest files that may be made on a disk when nobody says how many.
+const FEWEST_FILES: u64 = 1000;
 
 /// The sandboxes of this user, which need no network of their own.
 pub(crate) fn sandboxes() -> Result<Sandboxes, Fault> {
@@ -39,6 +44,10 @@ pub(crate) fn recipe(image: &str, make: &Make, share: &Share, network: Network) 
             pids: share.pids.unwrap_or(usual.pids),
             output: usual.output,
         },
+        disk: make.disk.map(|Bytes(bytes)| DiskLimit {
+            bytes,
+            inodes: make.disk_files.unwrap_or_else(|| (bytes / BYTES_PER_FILE).max(FEWEST_FILES)),
+        }),
         isolation: match make.isolation {
             Isolation::Full => spec::Isolation::Full,
             Isolation::BestEffort => spec::Isolation::BestEffort,
