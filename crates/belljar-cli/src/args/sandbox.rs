@@ -1,5 +1,6 @@
 //! The command line of `belljar sandbox`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use belljar::limits::{Bytes, Cpus};
@@ -204,7 +205,7 @@ pub(crate) struct ExecArguments {
     #[command(flatten)]
     pub(crate) share: Share,
     /// The program and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
@@ -235,7 +236,7 @@ pub(crate) struct OneShotArguments {
     #[command(flatten)]
     pub(crate) manner: Manner,
     /// The program and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
@@ -243,11 +244,11 @@ pub(crate) struct OneShotArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CopyArguments {
     /// What: a path, ID:PATH in a sandbox, or `-` for a tar archive on stdin
-    #[arg(value_name = "SOURCE", allow_hyphen_values = true)]
-    pub(crate) source: String,
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: OsString,
     /// Where to: likewise; `-` for a tar archive on stdout
-    #[arg(value_name = "DESTINATION", allow_hyphen_values = true)]
-    pub(crate) destination: String,
+    #[arg(value_name = "DESTINATION")]
+    pub(crate) destination: OsString,
     /// The most bytes, as an archive has them
     #[arg(long, value_name = "SIZE", default_value = "8GiB")]
     pub(crate) max_size: Bytes,

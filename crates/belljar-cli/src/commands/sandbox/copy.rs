@@ -40,7 +40,8 @@ pub(crate) fn perform(arguments: &CopyArguments, voice: Voice) -> Result<u8, Fau
                 .hint("from one sandbox to another: belljar sandbox cp A:PATH - | belljar sandbox cp - B:PATH"));
         }
     }
-    voice.answer(&json!({ "source": arguments.source, "destination": arguments.destination }), String::new)?;
+    let [source, destination] = [&arguments.source, &arguments.destination].map(|word| word.to_string_lossy());
+    voice.answer(&json!({ "source": source, "destination": destination }), String::new)?;
     Ok(0)
 }
 
@@ -176,9 +177,13 @@ impl Copy {
         }
     }
 
-    /// What failed because somebody asked for it is told so.
+    /// What failed because somebody asked for it is told so; anything else with the sandbox in which it failed.
     fn ours(&self, fault: Fault) -> Fault {
-        if self.interrupt.is_asked() { Fault::new(Code::Interrupted, "interrupted; nothing was copied") } else { fault }
+        if self.interrupt.is_asked() {
+            return Fault::new(Code::Interrupted, "interrupted; not everything was copied");
+        }
+        let message = format!("{}: {}", self.live.id, fault.message);
+        Fault { message, ..fault }
     }
 }
 

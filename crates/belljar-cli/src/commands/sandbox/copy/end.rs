@@ -1,5 +1,6 @@
 //! One end of a copy, as typed.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// One end of a copy.
@@ -19,13 +20,11 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// A word with a colon before any slash names a sandbox.
-    pub(crate) fn read(word: &str) -> End {
-        if word == "-" {
-            return End::Stream;
-        }
-        match word.split_once(':') {
-            Some((id, path)) if !id.is_empty() && !id.contains('/') && !id.starts_with('.') => {
+    /// A word with a colon before any slash names a sandbox. What is no text is a path of the host's.
+    pub(crate) fn read(word: &OsStr) -> End {
+        match word.to_str().map(|text| (text, text.split_once(':'))) {
+            Some(("-", _)) => End::Stream,
+            Some((_, Some((id, path)))) if !id.is_empty() && !id.contains('/') && !id.starts_with('.') => {
                 End::Sandbox { id: id.to_owned(), path: path.to_owned() }
             }
             _ => End::Host(PathBuf::from(word)),
@@ -54,11 +53,11 @@ mod tests {
     #[test]
     fn a_colon_before_any_slash_names_a_sandbox() {
         let sandbox = |id: &str, path: &str| End::Sandbox { id: id.to_owned(), path: path.to_owned() };
-        assert_eq!(End::read("sb-1:/a:b"), sandbox("sb-1", "/a:b"));
-        assert_eq!(End::read("sb-1:"), sandbox("sb-1", ""));
-        assert_eq!(End::read("-"), End::Stream);
+        assert_eq!(End::read(OsStr::new("sb-1:/a:b")), sandbox("sb-1", "/a:b"));
+        assert_eq!(End::read(OsStr::new("sb-1:")), sandbox("sb-1", ""));
+        assert_eq!(End::read(OsStr::new("-")), End::Stream);
         for host in ["a/b:c", "./a:b", "/a:b", "a", ":a", "..:a"] {
-            assert_eq!(End::read(host), End::Host(host.into()), "{host}");
+            assert_eq!(End::read(OsStr::new(host)), End::Host(host.into()), "{host}");
         }
     }
 
