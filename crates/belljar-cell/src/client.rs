@@ -9,7 +9,8 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cell::{
-    Answer, CellSpec, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size, Status, Stop,
+    Answer, CellSpec, Control, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size,
+    Status, Stop,
 };
 use crate::failure::Failure;
 use crate::kit::Kit;
@@ -296,6 +297,14 @@ impl Cell {
         }
     }
 
+    /// What is in force, and how that is known.
+    pub fn controls(&mut self) -> Result<Vec<Control>, CellError> {
+        match self.ask(&Request::Controls, &[])? {
+            Answer::Controls(controls) => Ok(controls),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Sets a new deadline, in milliseconds from now.
     pub fn extend(&mut self, after_ms: u64) -> Result<(), CellError> {
         self.done(&Request::Extend { after_ms }, &[])
@@ -390,6 +399,7 @@ fn unexpected(answer: Answer) -> CellError {
         | Answer::Execs(_)
         | Answer::Log
         | Answer::Status(_)
+        | Answer::Controls(_)
         | Answer::Frozen(_)
         | Answer::Interfaces(_)
         | Answer::Done

@@ -36,10 +36,10 @@ pub(crate) const NAMESPACES: [(&str, LinkNameSpaceType); 6] = [
 ];
 
 /// What the keeper tells the init.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// The id maps are there; the mounts come along, or are to be cut off by the init itself.
-    Build,
+    Build(Box<CellSpec>),
     /// Kill everything but the init, or only what carries the mark, and count what is left.
     Sweep(Option<u64>),
     /// Only count, everything or what carries the mark.
@@ -73,8 +73,8 @@ pub(crate) enum Report {
 }
 
 /// The life of the init; never returns.
-pub(crate) fn live(spec: &CellSpec, ids: Ids, keeper: &Channel) -> ! {
-    let code = match set_up(spec, ids, keeper) {
+pub(crate) fn live(ids: Ids, keeper: &Channel) -> ! {
+    let code = match set_up(ids, keeper) {
         Ok(()) => serve(keeper),
         Err(report) => {
             // Nobody to tell is nobody to serve.
@@ -85,11 +85,11 @@ pub(crate) fn live(spec: &CellSpec, ids: Ids, keeper: &Channel) -> ! {
     kernel::exit_now(code)
 }
 
-fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
-    // What needs no id map is done while the keeper writes it.
-    let namespaces = begin(spec).map_err(Report::Failed)?;
-    let mounts = match keeper.receive::<Order>() {
-        Ok(Received::Message(Order::Build, mounts)) => mounts,
+fn set_up(ids: Ids, keeper: &Channel) -> Result<(), Report> {
+    // What needs neither id map nor specification is done before there are any.
+    let namespaces = begin().map_err(Report::Failed)?;
+    let (spec, mounts) = match keeper.receive::<Order>() {
+        Ok(Received::Message(Order::Build(spec), mounts)) => (*spec, mounts),
         Ok(_) | Err(_) => return Err(Report::Failed(Failure::new("the keeper is gone"))),
     };
     let link = match spec.network {
@@ -99,7 +99,7 @@ fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
         }
     };
     let mut descriptors = namespaces;
-    descriptors.push(build(spec, ids, mounts).map_err(Report::Failed)?);
+    descriptors.push(build(&spec, ids, mounts).map_err(Report::Failed)?);
     let kind = link.as_ref().map(|(kind, _)| *kind);
     descriptors.extend(link.map(|(_, descriptor)| descriptor));
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -108,10 +108,9 @@ fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
 }
 
 /// While the host's /proc is in sight, and before a change of identity hides this process.
-fn begin(spec: &CellSpec) -> Result<Vec<OwnedFd>, Failure> {
+fn begin() -> Result<Vec<OwnedFd>, Failure> {
     make_namespaces()?;
     link::raise_loopback().step(|| "raise the loopback".to_owned())?;
-    rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     start_clocks()?;
     let names = NAMESPACES.iter().map(|(name, _)| *name).chain(["pid"]);
     names.map(|name| open(&format!("/proc/self/ns/{name}"), OFlags::RDONLY)).collect()
@@ -134,6 +133,7 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
     }
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .step(|| "watch the keeper".to_owned())?;
+    rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
         Ids::Caller { .. } => Sources::open(spec, ids, None)?,
@@ -175,7 +175,7 @@ fn serve(keeper: &Channel) -> i32 {
             Ok(Received::Closed) | Err(_) => return 0,
         };
         let report = match order {
-            Order::Build => Err(Failure::new("the root stands already")),
+            Order::Build(_) => Err(Failure::new("the root stands already")),
             Order::Sweep(mark) => sweep(mark),
             Order::Count(mark) => others(mark).map(|count| Report::Swept { before: count, after: count }),
             Order::Interfaces => Ok(Report::Interfaces(interfaces())),

@@ -22,7 +22,7 @@ use crate::init::{Order, Report};
 use crate::kernel;
 use crate::kit::Kit;
 use crate::listener::Listener;
-use crate::site::{PATIENCE, Site, poll_for};
+use crate::site::{Ahead, PATIENCE, Site, poll_for};
 use crate::wire::{Channel, Received};
 
 /// How often what the kernel does not report by itself is looked at.
@@ -32,16 +32,37 @@ const REMEMBERED: usize = 1000;
 /// The longest wait at once.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// The life of a keeper that is forked before it is needed: it makes what all cells have, and waits for its client.
+pub(crate) fn wait_for_client(spawner: &Channel, kit: &Kit) -> i32 {
+    begin();
+    let ahead = Ahead::for_anybody();
+    match spawner.receive::<()>() {
+        Ok(Received::Message((), mut connections)) => match connections.pop() {
+            Some(connection) => keep(Channel::from_socket(connection), kit, ahead),
+            None => 2,
+        },
+        Ok(Received::Closed) | Err(_) => 0,
+    }
+}
+
 /// The keeper's life, in a process that was forked for it and has one thread.
 pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
+    begin();
+    keep(client, kit, None)
+}
+
+fn begin() {
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
     kernel::wait_for_children();
+}
+
+fn keep(client: Channel, kit: &Kit, ahead: Option<Ahead>) -> i32 {
     let spec = match client.receive::<Request>() {
         Ok(Received::Message(Request::Create(spec), _)) => spec,
         _ => return 2,
     };
-    let (site, created, link) = match Site::raise(&spec, kit) {
+    let (site, created, link) = match Site::raise(&spec, kit, ahead) {
         Ok(made) => made,
         Err(answer) => return i32::from(client.send(&answer, &[]).is_err()),
     };
@@ -347,6 +368,7 @@ impl Keeper {
             },
             Request::Execs => Ok(Answer::Execs(self.execs())),
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Request::Controls => self.site.controls().map(Answer::Controls),
             Request::Extend { after_ms } => Ok(self.extend(after_ms)),
             Request::Freeze => self.freeze(number),
             Request::Thaw => {

@@ -111,7 +111,7 @@ impl Engine for Embedded {
             _ => None,
         };
         let engine = engine_record(&created);
-        let mut controls: Vec<ControlRecord> = created.controls.iter().map(control).collect();
+        let mut controls: Vec<ControlRecord> = cell.controls().map_err(fault)?.iter().map(control).collect();
         controls.push(network_control(order.network, &cell.interfaces().map_err(fault)?)?);
         Ok(Made { sandbox: Box::new(EmbeddedSandbox { cell, gateway }), engine, controls })
     }
