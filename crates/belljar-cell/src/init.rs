@@ -38,7 +38,10 @@ pub(crate) const NAMESPACES: [(&str, LinkNameSpaceType); 6] = [
 /// What the keeper tells the init.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// The id maps are there; the mounts come along, or are to be cut off by the init itself.
+    /// The id maps are there: make what needs no specification. Only root's inits are told so; for an ordinary user the
+    /// init itself finds the mounts, and until then nothing of the host may be out of sight.
+    Prepare,
+    /// The id maps are there, and this is what to build; the mounts come along, or are to be cut off by the init itself.
     Build(Box<CellSpec>),
     /// Kill everything but the init, or only what carries the mark, and count what is left.
     Sweep(Option<u64>),
@@ -88,10 +91,7 @@ pub(crate) fn live(ids: Ids, keeper: &Channel) -> ! {
 fn set_up(ids: Ids, keeper: &Channel) -> Result<(), Report> {
     // What needs neither id map nor specification is done before there are any.
     let namespaces = begin().map_err(Report::Failed)?;
-    let (spec, mounts) = match keeper.receive::<Order>() {
-        Ok(Received::Message(Order::Build(spec), mounts)) => (*spec, mounts),
-        Ok(_) | Err(_) => return Err(Report::Failed(Failure::new("the keeper is gone"))),
-    };
+    let (spec, mounts) = hear_build(ids, keeper).map_err(Report::Failed)?;
     let link = match spec.network {
         Network::None => None,
         Network::Link => {
@@ -124,19 +124,40 @@ fn make_namespaces() -> Result<(), Failure> {
         .step(|| "create namespaces".to_owned())
 }
 
+/// Waits for what to build, and makes ready what all cells have.
+fn hear_build(ids: Ids, keeper: &Channel) -> Result<(CellSpec, Vec<OwnedFd>), Failure> {
+    loop {
+        match keeper.receive::<Order>() {
+            Ok(Received::Message(Order::Prepare, _)) => {
+                become_init(ids)?;
+                root::prepare()?;
+            }
+            Ok(Received::Message(Order::Build(spec), mounts)) => return Ok((*spec, mounts)),
+            Ok(_) | Err(_) => return Err(Failure::new("the keeper is gone")),
+        }
+    }
+}
+
+/// Root's init is root inside; an ordinary user's stays who it is.
+fn become_init(ids: Ids) -> Result<(), Failure> {
+    if ids.is_range() {
+        kernel::clear_groups().step(|| "clear groups".to_owned())?;
+        become_user(0, 0)?;
+    }
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step(|| "watch the keeper".to_owned())
+}
+
 /// Builds the root and gives the folder of the cell's terminals.
 fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Failure> {
-    if ids.is_range() {
-        let (uid, gid) = ids.init_user(&spec.guest);
-        kernel::clear_groups().step(|| "clear groups".to_owned())?;
-        become_user(uid, gid)?;
-    }
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .step(|| "watch the keeper".to_owned())?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
-        Ids::Caller { .. } => Sources::open(spec, ids, None)?,
+        Ids::Caller { .. } => {
+            become_init(ids)?;
+            let sources = Sources::open(spec, ids, None)?;
+            root::prepare()?;
+            sources
+        }
     };
     root::build(spec, ids, sources)?;
     let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
@@ -175,7 +196,7 @@ fn serve(keeper: &Channel) -> i32 {
             Ok(Received::Closed) | Err(_) => return 0,
         };
         let report = match order {
-            Order::Build(_) => Err(Failure::new("the root stands already")),
+            Order::Prepare | Order::Build(_) => Err(Failure::new("the root stands already")),
             Order::Sweep(mark) => sweep(mark),
             Order::Count(mark) => others(mark).map(|count| Report::Swept { before: count, after: count }),
             Order::Interfaces => Ok(Report::Interfaces(interfaces())),

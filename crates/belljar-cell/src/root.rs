@@ -50,12 +50,21 @@ const PLAIN: Mode = Mode::from_raw_mode(0o755);
 /// What everybody may write to, and only the owner of a file remove it from.
 const SHARED: Mode = Mode::from_raw_mode(0o1777);
 
-/// Builds the root, makes it `/`, and drops every trace of the old one.
+/// Makes what is the same in every root, in a place of its own; nothing of the host is out of sight yet but the folder
+/// that the place is mounted on.
+pub(crate) fn prepare() -> Result<(), Failure> {
+    let mask = rustix::process::umask(Mode::empty());
+    enter_stage()?;
+    furnish()?;
+    rustix::process::umask(mask);
+    Ok(())
+}
+
+/// Builds the root where it was prepared, makes it `/`, and drops every trace of the old one.
 pub(crate) fn build(spec: &CellSpec, ids: Ids, sources: Sources) -> Result<(), Failure> {
     let mask = rustix::process::umask(Mode::empty());
     let Sources { workspace, private, certificates, image, layer, .. } = sources;
     let own = OwnFolders::of(&private);
-    enter_stage()?;
     match (&spec.root, layer) {
         (Root::Pieces(pieces), _) => build_of_pieces(spec, own, pieces, &image)?,
         (Root::Directory(_), Some(layer)) => build_overlay(spec, own, &image, &layer)?,
@@ -115,7 +124,6 @@ fn build_of_pieces(
     trees: &[OwnedFd],
 ) -> Result<(), Failure> {
     let here = Path::new("");
-    furnish()?;
     write_basics(here, spec, own, None)?;
     write_accounts(here, &spec.guest)?;
     pivot()?;
@@ -130,7 +138,6 @@ fn build_overlay(
     layer: &OwnedFd,
 ) -> Result<(), Failure> {
     let lower = image.first().ok_or_else(|| Failure::new("receive the image's layer"))?;
-    furnish()?;
     let trees = [cut_read_only("dev")?, cut("proc")?, cut_read_only("sys")?];
     for name in ["basics", "lower", "layer", "root"] {
         make_folder(Path::new(name), PLAIN)?;
@@ -552,7 +559,9 @@ mod tests {
             let spec = self.spec(root);
             in_namespaces(GUEST, || {
                 follow_the_host();
-                build(&spec, Ids::Range { base: 0 }, self.sources(&spec)).unwrap();
+                let sources = self.sources(&spec);
+                prepare().unwrap();
+            build(&spec, Ids::Range { base: 0 }, sources).unwrap();
                 look()
             })
         }
@@ -663,6 +672,7 @@ mod tests {
             let mut sources = ground.sources(&spec);
             sources.private =
                 names.iter().map(|name| cut(ground.path(name).to_str().unwrap()).unwrap()).collect();
+            prepare().unwrap();
             build(&spec, Ids::Range { base: 0 }, sources).unwrap();
             look()
         });

@@ -50,7 +50,7 @@ impl Ahead {
         match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
             Cloned::Parent(pid, pidfd) => {
                 let init = Child { pid, pidfd };
-                match ids.write_maps(pid, guest) {
+                match ids.write_maps(pid, guest).and_then(|()| prepare(ids, &ours)) {
                     Ok(()) => Ok(Ahead { init, to_init: ours }),
                     Err(failure) => {
                         end(&init, ours);
@@ -71,6 +71,10 @@ impl Ahead {
         let nobody = Guest { uid: 0, gid: 0, name: String::new(), home: std::path::PathBuf::new() };
         if ids.is_range() { Ahead::make(&nobody, ids).ok() } else { None }
     }
+}
+
+fn prepare(ids: Ids, init: &Channel) -> Result<(), Failure> {
+    if ids.is_range() { init.send(&Order::Prepare, &[]).step(|| "start the init".to_owned()) } else { Ok(()) }
 }
 
 /// A cell that stands.
