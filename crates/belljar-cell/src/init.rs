@@ -109,6 +109,7 @@ fn set_up(ids: Ids, keeper: &Channel) -> Result<(), Report> {
 
 /// While the host's /proc is in sight, and before a change of identity hides this process.
 fn begin() -> Result<Vec<OwnedFd>, Failure> {
+    kernel::map_code();
     make_namespaces()?;
     link::raise_loopback().step(|| "raise the loopback".to_owned())?;
     start_clocks()?;

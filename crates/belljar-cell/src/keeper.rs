@@ -52,6 +52,7 @@ pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
 }
 
 fn begin() {
+    kernel::map_code();
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
     kernel::wait_for_children();
