@@ -145,7 +145,8 @@ fn become_init(ids: Ids) -> Result<(), Failure> {
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(0, 0)?;
     }
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step(|| "watch the keeper".to_owned())
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step(|| "watch the keeper".to_owned())
 }
 
 /// Builds the root and gives the folder of the cell's terminals.

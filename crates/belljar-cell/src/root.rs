@@ -561,7 +561,7 @@ mod tests {
                 follow_the_host();
                 let sources = self.sources(&spec);
                 prepare().unwrap();
-            build(&spec, Ids::Range { base: 0 }, sources).unwrap();
+                build(&spec, Ids::Range { base: 0 }, sources).unwrap();
                 look()
             })
         }
