@@ -11,7 +11,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{CellSpec, Network, Refusal};
+use crate::cell::{CellSpec, Network, Refusal, Weakness};
 use crate::failure::{Failure, Step};
 use crate::guest::become_user;
 use crate::ids::Ids;
@@ -109,8 +109,10 @@ fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
 
 /// While the host's /proc is in sight, and before a change of identity hides this process.
 fn begin(spec: &CellSpec) -> Result<Vec<OwnedFd>, Failure> {
-    make_namespaces()?;
-    link::raise_loopback().step(|| "raise the loopback".to_owned())?;
+    make_namespaces(spec)?;
+    if !spec.is_weak(Weakness::HostNetwork) {
+        link::raise_loopback().step(|| "raise the loopback".to_owned())?;
+    }
     rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     start_clocks()?;
     let names = NAMESPACES.iter().map(|(name, _)| *name).chain(["pid"]);
@@ -118,10 +120,21 @@ fn begin(spec: &CellSpec) -> Result<Vec<OwnedFd>, Failure> {
 }
 
 /// Done here and not by the cloning keeper, which has other things to do meanwhile.
-fn make_namespaces() -> Result<(), Failure> {
-    let all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+fn make_namespaces(spec: &CellSpec) -> Result<(), Failure> {
+    let mut all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    all.set(UnshareFlags::NEWNET, !spec.is_weak(Weakness::HostNetwork));
+    all.set(UnshareFlags::NEWIPC, !spec.is_weak(Weakness::ShareMessages));
     // SAFETY: this process has one thread and shares nothing that these namespaces would separate.
     unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }.step(|| "create namespaces".to_owned())
+}
+
+/// Whether the cell is to share a namespace with the host, by a deliberate fault.
+pub(crate) fn is_shared(spec: &CellSpec, kind: LinkNameSpaceType) -> bool {
+    match kind {
+        LinkNameSpaceType::Network => spec.is_weak(Weakness::HostNetwork),
+        LinkNameSpaceType::InterProcessCommunication => spec.is_weak(Weakness::ShareMessages),
+        _ => false,
+    }
 }
 
 /// Builds the root and gives the folder of the cell's terminals.
@@ -131,16 +144,33 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(uid, gid)?;
     }
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .step(|| "watch the keeper".to_owned())?;
+    watch_keeper()?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, mounts)?,
         Ids::Caller { .. } => Sources::open(spec, None)?,
     };
     root::build(spec, sources)?;
     let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
-    weaken()?;
+    if spec.is_weak(Weakness::OpenFirstProcess) {
+        open_up(spec)?;
+    } else {
+        weaken()?;
+    }
     Ok(terminals)
+}
+
+fn watch_keeper() -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step(|| "watch the keeper".to_owned())
+}
+
+/// The opposite of [`weaken`]: a deliberate fault.
+fn open_up(spec: &CellSpec) -> Result<(), Failure> {
+    kernel::reap_by_kernel();
+    become_user(spec.guest.uid, spec.guest.gid)?;
+    kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).step(|| "show itself".to_owned())?;
+    // A change of identity ends the watch.
+    watch_keeper()
 }
 
 /// Gives the commands clocks that began with the cell: how long the machine has been up is none of their business.

@@ -16,7 +16,7 @@ use rustix::mount::{
     mount_change, move_mount, open_tree, unmount,
 };
 
-use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root, Workspace};
+use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use crate::link;
@@ -114,7 +114,7 @@ fn build_of_pieces(
     trees: &[OwnedFd],
 ) -> Result<(), Failure> {
     let here = Path::new("");
-    furnish()?;
+    furnish(spec)?;
     write_basics(here, spec, own, None)?;
     write_accounts(here, &spec.guest)?;
     pivot()?;
@@ -129,7 +129,7 @@ fn build_overlay(
     layer: &OwnedFd,
 ) -> Result<(), Failure> {
     let lower = image.first().ok_or_else(|| Failure::new("receive the image's layer"))?;
-    furnish()?;
+    furnish(spec)?;
     let trees = [cut_read_only("dev")?, cut("proc")?, cut_read_only("sys")?];
     for name in ["basics", "lower", "layer", "root"] {
         make_folder(Path::new(name), PLAIN)?;
@@ -176,12 +176,12 @@ fn cut_read_only(path: &str) -> Result<OwnedFd, Failure> {
 }
 
 /// Makes `dev`, `proc` and `sys` in the folder we are in, which is our own: no path in it can lead elsewhere.
-fn furnish() -> Result<(), Failure> {
+fn furnish(spec: &CellSpec) -> Result<(), Failure> {
     for name in MOUNT_POINTS {
         make_folder(Path::new(name), PLAIN)?;
     }
     furnish_dev()?;
-    furnish_proc()?;
+    furnish_proc(spec)?;
     furnish_sys()
 }
 
@@ -207,9 +207,12 @@ fn furnish_dev() -> Result<(), Failure> {
 ///
 /// All of it is read-only: /proc/sys and what else changes the machine, and what would change the order in which the
 /// kernel kills when memory runs out.
-fn furnish_proc() -> Result<(), Failure> {
+fn furnish_proc(spec: &CellSpec) -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
     mount("proc", "proc", "proc", flags, None::<&std::ffi::CStr>).step(|| "mount /proc".to_owned())?;
+    if spec.is_weak(Weakness::ShowKernelFiles) {
+        return Ok(());
+    }
     for (path, _) in HIDDEN_FILES.iter().filter(|(_, hidden)| *hidden == Hidden::Covered) {
         cover("dev/null", path)?;
     }

@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::attestation::{Attestation, Key};
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Isolation, Refusal, Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Isolation, Refusal, Weakness, Workspace,
 };
 use crate::disk::{Capacity, Disk};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
@@ -106,7 +106,8 @@ impl Site {
             lease.release();
             return Err(Answer::Failed(Failure::new("the init's answer is incomplete")));
         };
-        let namespaces = init::NAMESPACES.iter().map(|(_, kind)| *kind).zip(descriptors).collect();
+        let namespaces = init::NAMESPACES.iter().map(|(_, kind)| *kind).zip(descriptors);
+        let namespaces = namespaces.filter(|(kind, _)| !init::is_shared(spec, *kind)).collect();
         let door = Door {
             namespaces,
             ids,
@@ -114,6 +115,7 @@ impl Site {
             limits: spec.limits,
             filter: kit.filter.clone(),
             score,
+            weaknesses: spec.weaknesses.clone(),
         };
         let site = Site { spec: spec.clone(), groups, ids, door, terminals, disk, outside: kit.outside.clone(), init, to_init, lease };
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
@@ -134,7 +136,9 @@ impl Site {
 
     fn describe(&self, link: Option<LinkKind>) -> Result<Created, Answer> {
         let controls = self.attest().map_err(Answer::Failed)?;
-        if let Some(refusal) = refusal(&controls, self.spec.isolation) {
+        if let Some(refusal) = refusal(&controls, self.spec.isolation)
+            && self.spec.weaknesses.is_empty()
+        {
             return Err(Answer::Refused(refusal));
         }
         Ok(Created {
@@ -387,8 +391,8 @@ fn cut_sources(spec: &CellSpec, ids: Ids, init: Pid) -> Result<Option<Sources>, 
     }
     let image = open_user_namespace(init)?;
     let workspace = match &spec.workspace {
-        Workspace::Host { .. } => Some(workspace_owners(spec, ids)?),
-        Workspace::Own { .. } => None,
+        Workspace::Host { .. } if !spec.is_weak(Weakness::ForeignOwner) => Some(workspace_owners(spec, ids)?),
+        Workspace::Host { .. } | Workspace::Own { .. } => None,
     };
     Sources::open(spec, Some(Owners { image: image.as_fd(), workspace: workspace.as_ref().map(AsFd::as_fd) }))
         .map(Some)
