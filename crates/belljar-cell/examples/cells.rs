@@ -2,7 +2,12 @@
 //!
 //! `cells latency ROOT RUNS GAP_MS`, `cells phases ROOT RUNS`, `cells exec ROOT RUNS GAP_MS`, `cells throughput ROOT WORKERS COUNT`,
 //! `cells crowd ROOT COUNT`, `cells output ROOT BYTES`, `cells copy ROOT BYTES`: each prints JSON lines.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a measurement fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a measurement fails by panicking"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_cell::cell::{
-    CellSpec, Ended, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams, Workspace,
+    CellSpec, Ended, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams,
+    Workspace,
 };
 use belljar_cell::client::Cell;
 use belljar_cell::spawner::{self, Spawner};
@@ -119,7 +125,10 @@ impl Bench {
         let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
         println!(
             "{{\"what\":\"{what}\",\"gap_ms\":{gap_ms},\"runs\":{runs},\"p50_us\":{},\"p95_us\":{},\"p99_us\":{},\"min_us\":{}}}",
-            at(50), at(95), at(99), times[0]
+            at(50),
+            at(95),
+            at(99),
+            times[0]
         );
     }
 
@@ -137,7 +146,9 @@ impl Bench {
             }
         });
         let rate = (count / workers * workers) as f64 / begun.elapsed().as_secs_f64();
-        println!("{{\"what\":\"library_throughput\",\"workers\":{workers},\"count\":{count},\"per_second\":{rate:.1}}}");
+        println!(
+            "{{\"what\":\"library_throughput\",\"workers\":{workers},\"count\":{count},\"per_second\":{rate:.1}}}"
+        );
     }
 
     fn crowd(&self, count: u64) {
@@ -182,7 +193,9 @@ impl Bench {
         assert_eq!((end.ended, drain.join().unwrap()), (Ended::Exited(0), bytes));
         let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
         let memory = resident();
-        println!("{{\"what\":\"library_output\",\"bytes\":{bytes},\"mb_per_second\":{rate:.1},\"client_resident_bytes\":{memory}}}");
+        println!(
+            "{{\"what\":\"library_output\",\"bytes\":{bytes},\"mb_per_second\":{rate:.1},\"client_resident_bytes\":{memory}}}"
+        );
         cell.destroy().unwrap();
     }
 
@@ -194,7 +207,13 @@ impl Bench {
         cell.exec(&made, [null.as_fd(), file.as_fd(), null.as_fd()]).unwrap();
         drop(file);
         let archive = self.base.join("archive.tar");
-        let packed = std::process::Command::new("tar").arg("-C").arg(&self.base).arg("-cf").arg(&archive).arg("file").status();
+        let packed = std::process::Command::new("tar")
+            .arg("-C")
+            .arg(&self.base)
+            .arg("-cf")
+            .arg(&archive)
+            .arg("file")
+            .status();
         assert!(packed.unwrap().success());
         let limits = (u64::MAX, u64::MAX);
         let begun = Instant::now();
@@ -204,7 +223,9 @@ impl Bench {
         let back = File::create(self.base.join("back.tar")).unwrap();
         cell.get("/tmp/file", limits, back.as_fd()).unwrap();
         let get = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
-        println!("{{\"what\":\"library_copy\",\"bytes\":{bytes},\"put_mb_per_second\":{put:.1},\"get_mb_per_second\":{get:.1}}}");
+        println!(
+            "{{\"what\":\"library_copy\",\"bytes\":{bytes},\"put_mb_per_second\":{put:.1},\"get_mb_per_second\":{get:.1}}}"
+        );
         cell.destroy().unwrap();
     }
 }
@@ -262,9 +283,19 @@ fn traces() -> BTreeMap<String, usize> {
         String::from_utf8_lossy(&output.stdout).lines().count()
     };
     BTreeMap::from([
-        ("processes".to_owned(), fs::read_dir("/proc").unwrap().flatten().filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()).count()),
+        (
+            "processes".to_owned(),
+            fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok())
+                .count(),
+        ),
         ("mounts".to_owned(), lines("/proc/self/mountinfo")),
-        ("groups".to_owned(), found("find", &["/sys/fs/cgroup", "-type", "d", "-name", "belljar-cell-bench-*"])),
+        (
+            "groups".to_owned(),
+            found("find", &["/sys/fs/cgroup", "-type", "d", "-name", "belljar-cell-bench-*"]),
+        ),
         ("namespaces".to_owned(), found("lsns", &["-n"])),
         ("files".to_owned(), found("find", &["/dev/shm", "-path", "*belljar-bench*", "-name", "bench-*"])),
     ])

@@ -368,7 +368,8 @@ mod tests {
     #[test]
     fn what_a_guest_could_see_is_in_the_key_and_nothing_else_is() {
         let of = |spec: &CellSpec| Key::for_cell(spec, "root", "v1").unwrap();
-        let workspace = Workspace::Host { source: PathBuf::from("/two"), target: PathBuf::from("/workspace") };
+        let workspace =
+            Workspace::Host { source: PathBuf::from("/two"), target: PathBuf::from("/workspace") };
         let limits = Limits { memory: 2, cpu_millis: 2, pids: 2, disk: None };
         assert_eq!(of(&spec()), of(&CellSpec { id: "two".to_owned(), workspace, limits, ..spec() }));
         let changes: [fn(&mut CellSpec); 6] = [

@@ -432,10 +432,7 @@ impl State {
     /// Whether `next` may follow.
     pub fn may_become(self, next: State) -> bool {
         use State::{Ending, Frozen, Making, Ready};
-        matches!(
-            (self, next),
-            (Making, Ready | Ending) | (Ready, Frozen | Ending) | (Frozen, Ready | Ending)
-        )
+        matches!((self, next), (Making, Ready | Ending) | (Ready, Frozen | Ending) | (Frozen, Ready | Ending))
     }
 }
 

@@ -170,7 +170,11 @@ impl Cell {
     }
 
     /// Starts a command.
-    pub fn begin(&mut self, exec: &ExecSpec, streams: &[BorrowedFd<'_>]) -> Result<Result<Started, ExecEnd>, CellError> {
+    pub fn begin(
+        &mut self,
+        exec: &ExecSpec,
+        streams: &[BorrowedFd<'_>],
+    ) -> Result<Result<Started, ExecEnd>, CellError> {
         self.send(&Request::Exec(Box::new(exec.clone())), streams)?;
         match self.receive()? {
             (Answer::Started { exec }, descriptors) => {

@@ -66,7 +66,10 @@ impl Running {
         running.cpu_time = exec.limits.cpu_time_ms.map(Duration::from_millis);
         running.info.kept = kept.is_some();
         running.kept = kept;
-        let handed = terminal.as_ref().map(|fd| fd.try_clone().step(|| "hand out the terminal".to_owned())).transpose()?;
+        let handed = terminal
+            .as_ref()
+            .map(|fd| fd.try_clone().step(|| "hand out the terminal".to_owned()))
+            .transpose()?;
         running.terminal = terminal;
         Ok((running, handed))
     }
@@ -159,7 +162,12 @@ impl Running {
     }
 
     /// Ends it: kills what it left, or all of it when it did not end by itself, and counts.
-    pub(crate) fn finish(mut self, site: &Site, forced: Option<Ended>, alone: bool) -> Result<Finished, Failure> {
+    pub(crate) fn finish(
+        mut self,
+        site: &Site,
+        forced: Option<Ended>,
+        alone: bool,
+    ) -> Result<Finished, Failure> {
         let wall_us = micros(self.started);
         let mark = if self.groups.is_none() { Outcome::read_mark(&self.pipe) } else { None };
         let (waited, killed, survivors) = self.sweep(site, forced.is_some(), mark, alone)?;
@@ -250,7 +258,8 @@ impl Running {
         end.peak_memory = groups.peak_memory();
         end.pressure = groups.pressure();
         let throttled = site.groups.as_ref().and_then(Groups::throttled_us);
-        end.throttled_us = throttled.zip(self.throttled_before).map(|(now, before)| now.saturating_sub(before));
+        end.throttled_us =
+            throttled.zip(self.throttled_before).map(|(now, before)| now.saturating_sub(before));
     }
 }
 
@@ -326,7 +335,8 @@ fn open_terminal(site: &Site, size: Size, user: User) -> Result<(OwnedFd, OwnedF
 }
 
 fn resize(terminal: &OwnedFd, size: Size) -> Result<(), Failure> {
-    let size = rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let size =
+        rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(terminal, size).step(|| "resize the terminal".to_owned())
 }
 

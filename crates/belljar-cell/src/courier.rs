@@ -43,7 +43,8 @@ pub(crate) fn run(
     rustix::stdio::dup2_stdin(stream).step(|| "take the stream".to_owned())?;
     rustix::process::setsid().step(|| "start a session".to_owned())?;
     cage.enter()?;
-    let stream = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).step(|| "take the stream".to_owned())?;
+    let stream =
+        rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).step(|| "take the stream".to_owned())?;
     let stream = File::from(stream);
     Ok(match errand {
         Errand::Put { path, limits } => put(path, *limits, stream),

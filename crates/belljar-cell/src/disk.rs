@@ -54,7 +54,9 @@ impl Disk {
             return Some("a disk limit takes a loop device, which only root can use".to_owned());
         }
         if maker().is_none() {
-            return Some("a disk limit takes the program mke2fs: as root, apt-get install e2fsprogs".to_owned());
+            return Some(
+                "a disk limit takes the program mke2fs: as root, apt-get install e2fsprogs".to_owned(),
+            );
         }
         if !Path::new("/dev/loop-control").exists() {
             return Some("a disk limit takes loop devices: as root, modprobe loop".to_owned());

@@ -105,7 +105,8 @@ impl Door {
             groups.enter()?;
         }
         for (kind, namespace) in &self.namespaces {
-            move_into_link_name_space(namespace.as_fd(), Some(*kind)).step(|| format!("enter the {kind:?} namespace"))?;
+            move_into_link_name_space(namespace.as_fd(), Some(*kind))
+                .step(|| format!("enter the {kind:?} namespace"))?;
         }
         let mut fresh = UnshareFlags::NEWCGROUP;
         if groups.is_none() {
@@ -113,7 +114,8 @@ impl Door {
             fresh |= UnshareFlags::NEWUTS;
         }
         // SAFETY: this process has one thread, and shares nothing that these namespaces would separate.
-        unsafe { rustix::thread::unshare_unsafe(fresh) }.step(|| "make the command's namespaces".to_owned())?;
+        unsafe { rustix::thread::unshare_unsafe(fresh) }
+            .step(|| "make the command's namespaces".to_owned())?;
         kernel::join_new_keyring().step(|| "make a session keyring".to_owned())
     }
 
@@ -143,9 +145,9 @@ impl Door {
                 Ok(()) => Outcome::Found(probe::full(expected)),
                 Err(failure) => Outcome::NotStarted(NotStarted::Ours(failure)),
             },
-            (Job::Program(_) | Job::Courier(_), _) => {
-                Outcome::NotStarted(NotStarted::Ours(Failure::new("the command's streams did not come along")))
-            }
+            (Job::Program(_) | Job::Courier(_), _) => Outcome::NotStarted(NotStarted::Ours(Failure::new(
+                "the command's streams did not come along",
+            ))),
         }
     }
 }

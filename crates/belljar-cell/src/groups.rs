@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{ExecLimits, Limits, Pressure};
 use crate::failure::{Failure, Step};
-use crate::parents::{ASIDE, CONTROLLERS, Parents, Version};
+use crate::parents::{ACCOUNTING, ASIDE, CONTROLLERS, Parents, Version};
 
 /// The period of the processor quota, in microseconds; the kernel's own default.
 const PERIOD_US: u64 = 100_000;
@@ -103,7 +103,9 @@ impl Groups {
     /// them; version 2 counts them within memory.
     fn limit_sockets(&self, bytes: u64) -> Result<(), Failure> {
         match self.version {
-            Version::V1 => self.set_if_there("memory", &("memory.kmem.tcp.limit_in_bytes", bytes.to_string())),
+            Version::V1 => {
+                self.set_if_there("memory", &("memory.kmem.tcp.limit_in_bytes", bytes.to_string()))
+            }
             Version::V2 => Ok(()),
         }
     }
@@ -337,10 +339,17 @@ impl CommandGroups {
         self.groups.read("memory", file)?.trim().parse().ok()
     }
 
-    /// User and system time of the whole tree in microseconds, where version 2 counts it.
+    /// User and system time of the whole tree in microseconds, where a group of its own counts it.
     pub(crate) fn cpu_us(&self) -> Option<(u64, u64)> {
-        let text = read(&self.groups.unified()?.join("cpu.stat"))?;
-        Some((field(&text, "user_usec")?, field(&text, "system_usec")?))
+        if let Some(folder) = self.groups.unified() {
+            let text = read(&folder.join("cpu.stat"))?;
+            return Some((field(&text, "user_usec")?, field(&text, "system_usec")?));
+        }
+        let (_, folder) = self.groups.folders.iter().find(|(name, _)| name == ACCOUNTING)?;
+        let used = |file: &str| -> Option<u64> {
+            Some(read(&folder.join(file))?.trim().parse::<u64>().ok()? / 1000)
+        };
+        Some((used("cpuacct.usage_user")?, used("cpuacct.usage_sys")?))
     }
 
     /// For how long processes had to wait, where the kernel counts that.
@@ -429,7 +438,10 @@ fn members(folder: &Path) -> Vec<i32> {
 /// Groups of commands are the only ones below a cell's.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 fn members_below(folder: &Path) -> Vec<i32> {
@@ -458,7 +470,8 @@ fn kill_members(folder: &Path) {
 /// Between the listing and the killing a number may have gone to a stranger: held by a descriptor it cannot, so it is
 /// looked for in the group once more.
 fn kill_member(folder: &Path, pid: i32) {
-    let Some(held) = Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok())
+    let Some(held) =
+        Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
         return;
     };

@@ -64,7 +64,8 @@ impl Cage<'_> {
         }
         // Believing is not knowing: what was given up is looked for once more.
         let User { uid, gid } = self.user;
-        probe::cheap(uid, gid).map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
+        probe::cheap(uid, gid)
+            .map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
     }
 
     fn is_weak(&self, weakness: Weakness) -> bool {

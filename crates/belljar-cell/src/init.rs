@@ -125,7 +125,8 @@ fn make_namespaces(spec: &CellSpec) -> Result<(), Failure> {
     all.set(UnshareFlags::NEWNET, !spec.is_weak(Weakness::HostNetwork));
     all.set(UnshareFlags::NEWIPC, !spec.is_weak(Weakness::ShareMessages));
     // SAFETY: this process has one thread and shares nothing that these namespaces would separate.
-    unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }.step(|| "create namespaces".to_owned())
+    unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }
+        .step(|| "create namespaces".to_owned())
 }
 
 /// Whether the cell is to share a namespace with the host, by a deliberate fault.
@@ -146,10 +147,10 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
     }
     watch_keeper()?;
     let sources = match ids {
-        Ids::Range { .. } => Sources::from_descriptors(spec, mounts)?,
-        Ids::Caller { .. } => Sources::open(spec, None)?,
+        Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
+        Ids::Caller { .. } => Sources::open(spec, ids, None)?,
     };
-    root::build(spec, sources)?;
+    root::build(spec, ids, sources)?;
     let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
     if spec.is_weak(Weakness::OpenFirstProcess) {
         open_up(spec)?;
@@ -160,7 +161,8 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
 }
 
 fn watch_keeper() -> Result<(), Failure> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step(|| "watch the keeper".to_owned())
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step(|| "watch the keeper".to_owned())
 }
 
 /// The opposite of [`weaken`]: a deliberate fault.
@@ -268,7 +270,8 @@ fn processes() -> Result<Vec<u32>, Failure> {
 fn others(mark: Option<u64>) -> Result<u32, Failure> {
     let mut living = 0;
     for pid in processes()? {
-        if is_alive(pid).step(|| "look into /proc".to_owned())? && mark.is_none_or(|mark| carries(pid, mark)) {
+        if is_alive(pid).step(|| "look into /proc".to_owned())? && mark.is_none_or(|mark| carries(pid, mark))
+        {
             living += 1;
         }
     }

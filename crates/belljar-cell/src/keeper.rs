@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::cell::{
-    Answer, Created, Ended, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop, Streams,
+    Answer, Created, Ended, ExecEnd, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop, Streams,
 };
 use crate::command::{Finished, Running, now_ms};
 use crate::courier::Errand;
@@ -224,14 +224,17 @@ impl Keeper {
             all.extend(pipes.map(|pipe| (Event::Output(*number), pipe.as_fd())));
             all.push((Event::Ended(*number), running.pidfd().as_fd()));
         }
-        all.extend(self.clients.iter().map(|(number, client)| (Event::Client(*number), client.channel.as_fd())));
+        all.extend(
+            self.clients.iter().map(|(number, client)| (Event::Client(*number), client.channel.as_fd())),
+        );
         all
     }
 
     /// How long until the clock asks for something.
     fn patience(&self) -> Duration {
         let deadlines = self.running.values().filter_map(|running| running.deadline).chain(self.deadline);
-        let left = deadlines.min().map_or(LONG, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let left =
+            deadlines.min().map_or(LONG, |deadline| deadline.saturating_duration_since(Instant::now()));
         if self.running.values().any(Running::is_metered) { left.min(LOOK) } else { left }
     }
 
@@ -328,7 +331,8 @@ impl Keeper {
     }
 
     fn tell(&mut self, number: u64, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Option<End> {
-        let told = self.clients.get(&number).is_some_and(|client| client.channel.send(answer, descriptors).is_ok());
+        let told =
+            self.clients.get(&number).is_some_and(|client| client.channel.send(answer, descriptors).is_ok());
         if told { None } else { self.lose(number) }
     }
 
@@ -388,7 +392,7 @@ impl Keeper {
     ) -> Result<Option<Answer>, Failure> {
         let interrupted = self.clients.get(&number).and_then(|client| client.interrupted);
         if let Some(stop) = interrupted {
-            return Ok(Some(Answer::Ended(Box::new(crate::cell::ExecEnd::bare(stopped(stop))))));
+            return Ok(Some(Answer::Ended(Box::new(ExecEnd::bare(stopped(stop))))));
         }
         if self.state != State::Ready {
             return Err(Failure::new("the sandbox stands still while its files are copied"));
@@ -397,7 +401,14 @@ impl Keeper {
             std::fs::create_dir(&self.logs).step(|| "make the folder of logs".to_owned())?;
         }
         let command = self.take_number();
-        let (running, terminal) = Running::start(&self.site, command, exec, streams, &self.logs)?;
+        let (running, terminal) = match Running::start(&self.site, command, exec, streams, &self.logs) {
+            // The guest has as many processes as it may: that this one could not be started is its own doing.
+            Err(failure) if failure.errno == libc::EAGAIN => {
+                let end = ExecEnd::bare(Ended::NotStarted(failure));
+                return Ok(Some(Answer::Ended(Box::new(end))));
+            }
+            other => other?,
+        };
         let kept = running.kept.is_some();
         self.running.insert(command, running);
         if let Some(client) = self.clients.get_mut(&number).filter(|_| !kept) {
@@ -448,7 +459,9 @@ impl Keeper {
         let known = self.running.get(&exec).map(|running| running.info.kept);
         match known.or_else(|| self.ended.get(&exec).map(|info| info.kept)) {
             None => return Ok(Some(Answer::NoSuchExec(exec))),
-            Some(false) => return Err(Failure::new("the output of this command was not kept: it went to its client")),
+            Some(false) => {
+                return Err(Failure::new("the output of this command was not kept: it went to its client"));
+            }
             Some(true) => {}
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -463,7 +476,8 @@ impl Keeper {
 
     fn signal(&self, exec: u32, signal: i32) -> Result<Answer, Failure> {
         let Some(running) = self.running.get(&exec) else { return Ok(Answer::NoSuchExec(exec)) };
-        let signal = Signal::from_named_raw(signal).ok_or_else(|| Failure::new(format!("{signal} is not a signal")))?;
+        let signal = Signal::from_named_raw(signal)
+            .ok_or_else(|| Failure::new(format!("{signal} is not a signal")))?;
         running.signal(signal).map(|()| Answer::Done)
     }
 

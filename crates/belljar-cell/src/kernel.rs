@@ -166,7 +166,9 @@ pub(crate) fn pass_on_capabilities() -> io::Result<()> {
     for capability in (0..64).filter(|number| all & (1 << number) != 0) {
         let raise = libc::PR_CAP_AMBIENT_RAISE as c_ulong;
         // SAFETY: this option takes numbers only and touches no memory of ours.
-        let raised = unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, capability as c_ulong, 0 as c_ulong, 0 as c_ulong) };
+        let raised = unsafe {
+            libc::prctl(libc::PR_CAP_AMBIENT, raise, capability as c_ulong, 0 as c_ulong, 0 as c_ulong)
+        };
         check(c_long::from(raised))?;
     }
     Ok(())
@@ -201,11 +203,23 @@ pub(crate) fn prctl(option: c_int, argument: c_ulong) -> io::Result<c_int> {
 }
 
 /// Puts every signal back to its default and unblocks all of them.
+///
+/// By the system call itself: the C library keeps two signals to itself, which a process it started may ignore.
 pub(crate) fn reset_signals() -> io::Result<()> {
+    // The kernel's own structure: handler, flags, restorer, mask; all zero is the default disposition.
+    let default = [0_u64; 4];
     for signal in 1..=64 {
         if signal != libc::SIGKILL && signal != libc::SIGSTOP {
-            // SAFETY: SIG_DFL is a valid disposition; the two signals the C library keeps for itself refuse, harmlessly.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            // SAFETY: the structure is as long as the kernel's and lives during the call; the old one is not asked for.
+            check(unsafe {
+                libc::syscall(
+                    libc::SYS_rt_sigaction,
+                    signal,
+                    default.as_ptr(),
+                    std::ptr::null::<u64>(),
+                    8_usize,
+                )
+            })?;
         }
     }
     // SAFETY: an all-zero signal set is the empty set.

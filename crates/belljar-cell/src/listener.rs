@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+    sockopt,
 };
 
 use crate::failure::{Failure, Step};
@@ -61,6 +62,7 @@ fn prepare(folder: &Path) -> Result<(OwnedFd, SocketAddrUnix, OwnedFd), Failure>
     let held = rustix::fs::open(folder, flags, Mode::empty()).step(step)?;
     let number = std::os::fd::AsRawFd::as_raw_fd(&held);
     let address = SocketAddrUnix::new(format!("/proc/self/fd/{number}/{NAME}")).step(step)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).step(step)?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).step(step)?;
     Ok((socket, address, held))
 }

@@ -135,14 +135,18 @@ mod tests {
         log.append(5, Stream::Out, b"one\xff\0").unwrap();
         log.append(9, Stream::Error, &vec![b'x'; MOST]).unwrap();
         let first = reader.next().unwrap().unwrap();
-        assert_eq!((first.number, first.at_us, first.stream, first.bytes.as_slice()), (1, 5, Stream::Out, &b"one\xff\0"[..]));
+        assert_eq!(
+            (first.number, first.at_us, first.stream, first.bytes.as_slice()),
+            (1, 5, Stream::Out, &b"one\xff\0"[..])
+        );
         let second = reader.next().unwrap().unwrap();
         assert_eq!((second.number, second.stream, second.bytes.len()), (2, Stream::Error, MOST));
         assert_eq!(reader.next().unwrap(), None);
         log.append(11, Stream::Out, b"late").unwrap();
         assert_eq!(reader.next().unwrap().unwrap().number, 3);
         let mut again = LogReader::open(&path).unwrap();
-        let numbers: Vec<u64> = std::iter::from_fn(|| again.next().unwrap()).map(|record| record.number).collect();
+        let numbers: Vec<u64> =
+            std::iter::from_fn(|| again.next().unwrap()).map(|record| record.number).collect();
         assert_eq!(numbers, [1, 2, 3]);
     }
 

@@ -108,7 +108,24 @@ fn find_v1(trees: &[Tree], own: &str, uid: u32) -> Result<Parents, NoParents> {
         let found = candidates.iter().find(|folder| may_create_in(folder));
         folders.push((controller.to_owned(), found.ok_or_else(|| not_delegated(tree, uid))?.clone()));
     }
-    Ok(Parents { version: Version::V1, folders, placing: find_placing(trees, own, uid) })
+    let placing = find_placing(trees, own, uid);
+    if placing.is_none() {
+        folders.extend(find_accounting(trees, own, uid));
+    }
+    Ok(Parents { version: Version::V1, folders, placing })
+}
+
+/// What counts the processor time of a whole tree where version 2 does not; without it only what was waited for counts.
+fn find_accounting(trees: &[Tree], own: &str, uid: u32) -> Option<(String, PathBuf)> {
+    let named =
+        |tree: &&Tree| tree.version == Version::V1 && tree.options.iter().any(|option| option == ACCOUNTING);
+    let tree = trees.iter().find(named)?;
+    let place = own_path(own, ACCOUNTING).unwrap_or_else(|| PathBuf::from("/"));
+    // Where one tree does both, the group for processors counts as well.
+    let apart = !tree.options.iter().any(|option| option == "cpu");
+    let candidates = [inside(tree, &place), delegated(tree, uid)];
+    let found = candidates.into_iter().find(|folder| apart && may_create_in(folder))?;
+    Some((ACCOUNTING.to_owned(), found))
 }
 
 /// Killing through version 2 takes one write; without it the same is done process by process.
@@ -116,7 +133,9 @@ fn find_placing(trees: &[Tree], own: &str, uid: u32) -> Option<PathBuf> {
     let tree = trees.iter().find(|tree| tree.version == Version::V2)?;
     let place = inside(tree, &own_path(own, "").unwrap_or_else(|| PathBuf::from("/")));
     let candidates = [place.clone(), delegated(tree, uid)];
-    candidates.into_iter().find(|folder| may_create_in(folder) && may_move(&place, folder) && can_kill(folder))
+    candidates
+        .into_iter()
+        .find(|folder| may_create_in(folder) && may_move(&place, folder) && can_kill(folder))
 }
 
 /// Only the root of the tree lacks the file; there the kernel's version decides.
@@ -146,6 +165,9 @@ fn find_v2(tree: &Tree, own: &str, uid: u32) -> Result<Parents, NoParents> {
     let folder = found.ok_or(NoParents::NoControllers(first))?;
     Ok(Parents { version: Version::V2, folders: vec![("unified".to_owned(), folder)], placing: None })
 }
+
+/// The controller of version 1 that counts processor time.
+pub(crate) const ACCOUNTING: &str = "cpuacct";
 
 /// Where processes go that stand in the way of handing controllers on.
 pub(crate) const ASIDE: &str = "belljar-supervisor";

@@ -4,11 +4,12 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{CellSpec, Network, Root};
+use crate::cell::{CellSpec, Network};
 use crate::ids::Ids;
 use crate::kernel;
 use crate::link;
 use crate::policy::{GUEST_OOM_SCORE, Promise, Proof};
+use crate::scratch::is_sealed;
 
 mod attempt;
 #[cfg(test)]
@@ -79,7 +80,7 @@ impl Expected {
         let (first_user, first_group, count) =
             if ids.is_range() { (0, 0, WHOLE_RANGE) } else { (guest.uid, guest.gid, 1) };
         let link = (spec.network == Network::Link).then_some(link::DEVICE_NAME);
-        let sealed: &[&str] = if matches!(spec.root, Root::Pieces(_)) { &["/", "/usr", "/etc"] } else { &[] };
+        let sealed: &[&str] = if is_sealed(spec, ids) { &["/", "/usr", "/etc"] } else { &[] };
         Expected {
             uid: guest.uid,
             gid: guest.gid,

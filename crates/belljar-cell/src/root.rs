@@ -18,10 +18,11 @@ use rustix::mount::{
 
 use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
+use crate::ids::Ids;
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use crate::link;
 use crate::policy::{HIDDEN_FILES, HIDDEN_FOLDERS, Hidden};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, is_sealed};
 use crate::sources::Sources;
 
 /// Devices that the host lends; they cannot be made here.
@@ -50,7 +51,7 @@ const PLAIN: Mode = Mode::from_raw_mode(0o755);
 const SHARED: Mode = Mode::from_raw_mode(0o1777);
 
 /// Builds the root, makes it `/`, and drops every trace of the old one.
-pub(crate) fn build(spec: &CellSpec, sources: Sources) -> Result<(), Failure> {
+pub(crate) fn build(spec: &CellSpec, ids: Ids, sources: Sources) -> Result<(), Failure> {
     let mask = rustix::process::umask(Mode::empty());
     let Sources { workspace, private, certificates, image, layer, .. } = sources;
     let own = OwnFolders::of(&private);
@@ -63,11 +64,11 @@ pub(crate) fn build(spec: &CellSpec, sources: Sources) -> Result<(), Failure> {
     if let Some(certificates) = certificates {
         place(certificates.as_fd(), Path::new(CERTIFICATES))?;
     }
-    place_private(spec, &private)?;
+    place_private(spec, ids, &private)?;
     if let Some(workspace) = workspace {
         place(workspace.as_fd(), spec.workspace.target())?;
     }
-    if matches!(spec.root, Root::Pieces(_)) {
+    if is_sealed(spec, ids) {
         seal_root()?;
     }
     // At the end, so that trees which came from outside no longer follow what is mounted on the host later.
@@ -336,7 +337,12 @@ fn write_own_folders(
 }
 
 /// Makes a folder that is the guest's own.
-fn give_to_guest(base: &Path, path: &Path, guest: &Guest, lower: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+fn give_to_guest(
+    base: &Path,
+    path: &Path,
+    guest: &Guest,
+    lower: Option<BorrowedFd<'_>>,
+) -> Result<(), Failure> {
     make_folders(base, path, lower)?;
     let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if own == (guest.uid, guest.gid) {
@@ -458,8 +464,8 @@ fn place_on_new(tree: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
 }
 
 /// Home, `/tmp` and `/var/tmp`, where they are mounts of their own.
-fn place_private(spec: &CellSpec, private: &[OwnedFd]) -> Result<(), Failure> {
-    let targets = Scratch::of(spec).private(spec);
+fn place_private(spec: &CellSpec, ids: Ids, private: &[OwnedFd]) -> Result<(), Failure> {
+    let targets = Scratch::of(spec).private(spec, ids);
     private.iter().zip(targets).try_for_each(|(tree, (_, target))| place(tree.as_fd(), &target))
 }
 
@@ -549,7 +555,7 @@ mod tests {
             let spec = self.spec(root);
             in_namespaces(GUEST, || {
                 follow_the_host();
-                build(&spec, self.sources(&spec)).unwrap();
+                build(&spec, Ids::Range { base: 0 }, self.sources(&spec)).unwrap();
                 look()
             })
         }
@@ -660,7 +666,7 @@ mod tests {
             let mut sources = ground.sources(&spec);
             sources.private =
                 names.iter().map(|name| cut(ground.path(name).to_str().unwrap()).unwrap()).collect();
-            build(&spec, sources).unwrap();
+            build(&spec, Ids::Range { base: 0 }, sources).unwrap();
             look()
         });
         is_common(&seen);

@@ -31,10 +31,10 @@ impl Scratch {
         spec.cells.join(&spec.id).join(DISK)
     }
 
-    /// Folders that are mounted one by one over a root of pieces, and where the guest sees them. The layer of an
-    /// overlay holds them all.
-    pub(crate) fn private(&self, spec: &CellSpec) -> Vec<(PathBuf, PathBuf)> {
-        if matches!(spec.root, Root::Directory(_)) {
+    /// Folders that are mounted one by one over a root that the guest may not write to, and where it sees them. Root's
+    /// overlay holds them all: there the owners of the image keep the guest from the rest.
+    pub(crate) fn private(&self, spec: &CellSpec, ids: Ids) -> Vec<(PathBuf, PathBuf)> {
+        if !is_sealed(spec, ids) {
             return Vec::new();
         }
         let mut all = vec![
@@ -65,7 +65,7 @@ impl Scratch {
         let Guest { uid, gid, .. } = spec.guest;
         let init = ids.init_user(&spec.guest);
         fs::create_dir_all(&self.folder).step(|| format!("create {}", self.folder.display()))?;
-        for (path, target) in self.private(spec) {
+        for (path, target) in self.private(spec, ids) {
             match target.to_str() {
                 Some("/tmp" | "/var/tmp") => make(&path, 0o1777, ids, init)?,
                 _ => make(&path, 0o755, ids, (uid, gid))?,
@@ -84,7 +84,11 @@ impl Scratch {
         let shift = match (origin.base, ids) {
             (Some(from), Ids::Range { base }) => Some(Shift { from, to: base }),
             (None, Ids::Caller { .. }) => None,
-            _ => return Err(Failure::new("files that root made are for root, and those of a user for that user")),
+            _ => {
+                return Err(Failure::new(
+                    "files that root made are for root, and those of a user for that user",
+                ));
+            }
         };
         if let Some(parent) = self.folder.parent() {
             fs::create_dir_all(parent).step(|| format!("create {}", parent.display()))?;
@@ -99,6 +103,12 @@ impl Scratch {
     }
 }
 
+/// Whether the root is mounted read-only. An ordinary user's guest owns what the user owns, the image included, so
+/// nothing else would keep it from changing the system that its next command runs on.
+pub(crate) fn is_sealed(spec: &CellSpec, ids: Ids) -> bool {
+    matches!(spec.root, Root::Pieces(_)) || !ids.is_range()
+}
+
 /// The name of the folder in a cell's own.
 const FOLDER: &str = "files";
 /// The name of the folder that a disk of its own is mounted on.
@@ -111,7 +121,9 @@ pub fn files(spec: &CellSpec, keeper: u32) -> PathBuf {
     let folder = Scratch::of(spec).folder;
     match spec.limits.disk {
         None => folder,
-        Some(_) => Path::new(&format!("/proc/{keeper}/root")).join(folder.strip_prefix("/").unwrap_or(&folder)),
+        Some(_) => {
+            Path::new(&format!("/proc/{keeper}/root")).join(folder.strip_prefix("/").unwrap_or(&folder))
+        }
     }
 }
 

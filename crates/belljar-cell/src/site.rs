@@ -117,7 +117,18 @@ impl Site {
             score,
             weaknesses: spec.weaknesses.clone(),
         };
-        let site = Site { spec: spec.clone(), groups, ids, door, terminals, disk, outside: kit.outside.clone(), init, to_init, lease };
+        let site = Site {
+            spec: spec.clone(),
+            groups,
+            ids,
+            door,
+            terminals,
+            disk,
+            outside: kit.outside.clone(),
+            init,
+            to_init,
+            lease,
+        };
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
             Ok(created) => Ok((site, created, link)),
             Err(answer) => {
@@ -219,7 +230,9 @@ impl Site {
         }
         match outcome {
             Some(Outcome::Found(findings)) => Ok(findings),
-            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => Err(failure),
+            Some(Outcome::NotStarted(NotStarted::Ours(failure) | NotStarted::Guests(failure))) => {
+                Err(failure)
+            }
             Some(Outcome::Carried(_)) | None => Err(Failure::new("the probe said nothing")),
         }
     }
@@ -394,8 +407,12 @@ fn cut_sources(spec: &CellSpec, ids: Ids, init: Pid) -> Result<Option<Sources>, 
         Workspace::Host { .. } if !spec.is_weak(Weakness::ForeignOwner) => Some(workspace_owners(spec, ids)?),
         Workspace::Host { .. } | Workspace::Own { .. } => None,
     };
-    Sources::open(spec, Some(Owners { image: image.as_fd(), workspace: workspace.as_ref().map(AsFd::as_fd) }))
-        .map(Some)
+    Sources::open(
+        spec,
+        ids,
+        Some(Owners { image: image.as_fd(), workspace: workspace.as_ref().map(AsFd::as_fd) }),
+    )
+    .map(Some)
 }
 
 fn open_user_namespace(pid: Pid) -> Result<OwnedFd, Failure> {
@@ -414,8 +431,7 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
             kernel::exit_now(0)
         }
         Cloned::Parent(pid, _) => {
-            let opened =
-                ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_user_namespace(pid));
+            let opened = ids.write_workspace_maps(pid, &spec.guest).and_then(|()| open_user_namespace(pid));
             drop((ours, theirs));
             kernel::wait_for(pid).step(|| "wait for the namespace's holder".to_owned())?;
             opened
@@ -480,9 +496,12 @@ fn disk_control(limit: DiskLimit, disk: Option<&Disk>) -> Control {
     let requested = format!("{} bytes, {} files", limit.bytes, limit.inodes);
     let near = |found: u64, asked: u64| found <= asked + asked / 4 + (4 << 20);
     let found = disk.and_then(Disk::capacity);
-    let holds = found.is_some_and(|Capacity { bytes, inodes }| near(bytes, limit.bytes) && near(inodes, limit.inodes));
+    let holds = found
+        .is_some_and(|Capacity { bytes, inodes }| near(bytes, limit.bytes) && near(inodes, limit.inodes));
     let proof = match found {
-        Some(Capacity { bytes, inodes }) => format!("statvfs: {bytes} bytes and {inodes} files on a disk of its own"),
+        Some(Capacity { bytes, inodes }) => {
+            format!("statvfs: {bytes} bytes and {inodes} files on a disk of its own")
+        }
         None => "there is no disk of its own".to_owned(),
     };
     let enforced = if holds { requested.clone() } else { "none".to_owned() };

@@ -13,6 +13,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::cell::{CellSpec, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
+use crate::ids::Ids;
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use crate::scratch::Scratch;
 
@@ -42,14 +43,16 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Cuts off every tree that the cell needs.
-    pub(crate) fn open(spec: &CellSpec, owners: Option<Owners<'_>>) -> Result<Sources, Failure> {
+    pub(crate) fn open(spec: &CellSpec, ids: Ids, owners: Option<Owners<'_>>) -> Result<Sources, Failure> {
         let scratch = Scratch::of(spec);
         let image_owners = owners.map(|owners| owners.image);
         let workspace = match &spec.workspace {
             Workspace::Own { .. } => None,
-            Workspace::Host { source, .. } => Some(workspace(source, owners.and_then(|owners| owners.workspace))?),
+            Workspace::Host { source, .. } => {
+                Some(workspace(source, owners.and_then(|owners| owners.workspace))?)
+            }
         };
-        let mut folders = scratch.private(spec);
+        let mut folders = scratch.private(spec, ids);
         if spec.is_weak(Weakness::ShareTemporary) {
             share_temporary(spec, &mut folders)?;
         }
@@ -72,14 +75,18 @@ impl Sources {
     }
 
     /// The same sources on the other side of a socket.
-    pub(crate) fn from_descriptors(spec: &CellSpec, descriptors: Vec<OwnedFd>) -> Result<Sources, Failure> {
+    pub(crate) fn from_descriptors(
+        spec: &CellSpec,
+        ids: Ids,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Sources, Failure> {
         let mut next = descriptors.into_iter();
         let mut take = |count: usize| -> Result<Vec<OwnedFd>, Failure> {
             let taken: Vec<OwnedFd> = next.by_ref().take(count).collect();
             if taken.len() == count { Ok(taken) } else { Err(Failure::new("receive the cell's mounts")) }
         };
         let workspace = take(usize::from(matches!(spec.workspace, Workspace::Host { .. })))?.pop();
-        let private = take(Scratch::of(spec).private(spec).len())?;
+        let private = take(Scratch::of(spec).private(spec, ids).len())?;
         let certificates = take(usize::from(spec.certificates.is_some()))?.pop();
         let image = take(image_paths(&spec.root).len())?;
         let layer = match spec.root {

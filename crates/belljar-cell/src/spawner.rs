@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 
 use crate::client::CellError;
-use crate::kernel::{self, Cloned};
 use crate::keeper;
+use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
 use crate::sealed;
 use crate::wire::{Channel, Received};

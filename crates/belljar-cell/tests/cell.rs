@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
-    CellSpec, Created, DiskLimit, Ended, ExecEnd, ExecLimits, ExecSpec, Full, Guest, Isolation, Lifetime, Limits, Network,
-    Piece, Root, Size, Stop, Streams, Weakness, Workspace,
+    CellSpec, Created, DiskLimit, Ended, ExecEnd, ExecLimits, ExecSpec, Full, Guest, Isolation, Lifetime,
+    Limits, Network, Piece, Root, Size, Stop, Streams, Weakness, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 use belljar_cell::spawner::Spawner;
@@ -607,7 +607,10 @@ fn a_lasting_cell_is_used_by_other_connections_and_keeps_output() {
     let mut cell = Cell::open(&spec.cells, &spec.id).unwrap();
     let null = File::open("/dev/null").unwrap();
     let kept = Streams::Kept { limit: 1 << 20, full: Full::Drop };
-    let exec = ExecSpec { streams: kept, ..shell("for i in 1 2 3; do echo line $i; sleep 0.1; done; echo bad >&2; exit 4", 60_000) };
+    let exec = ExecSpec {
+        streams: kept,
+        ..shell("for i in 1 2 3; do echo line $i; sleep 0.1; done; echo bad >&2; exit 4", 60_000)
+    };
     let started = cell.begin(&exec, &[null.as_fd()]).unwrap().unwrap();
     drop(cell);
     let mut cell = Cell::open(&spec.cells, &spec.id).unwrap();
@@ -654,7 +657,8 @@ fn too_much_output_kills_when_it_is_to() {
 fn processor_time_is_limited_for_a_whole_tree() {
     with_cell(Ground::spec, |_, cell| {
         let limits = ExecLimits { cpu_time_ms: Some(300), ..ExecLimits::default() };
-        let exec = ExecSpec { limits, ..shell("(while :; do :; done) & (while :; do :; done) & wait", 60_000) };
+        let exec =
+            ExecSpec { limits, ..shell("(while :; do :; done) & (while :; do :; done) & wait", 60_000) };
         let null = File::open("/dev/null").unwrap();
         let end = cell.exec(&exec, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
         assert_eq!((end.ended, end.survivors), (Ended::CpuTimeLimit, 0));
@@ -669,11 +673,17 @@ fn a_command_has_limits_of_its_own() {
             let exec = ExecSpec { limits, ..shell(script, 60_000) };
             cell.exec(&exec, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap()
         };
-        let end = ends(ExecLimits { memory: Some(32 << 20), ..ExecLimits::default() }, "head -c 100m /dev/zero | tail");
+        let end = ends(
+            ExecLimits { memory: Some(32 << 20), ..ExecLimits::default() },
+            "head -c 100m /dev/zero | tail",
+        );
         assert!(end.oom_kills.is_some_and(|kills| kills > 0), "{end:?}");
         let end = ends(ExecLimits { open_files: Some(16), ..ExecLimits::default() }, "exec 17</dev/null");
         assert_ne!(end.ended, Ended::Exited(0));
-        let end = ends(ExecLimits { pids: Some(3), ..ExecLimits::default() }, "for i in 1 2 3 4 5 6; do sleep 5 & done; exit $(jobs -p | wc -l)");
+        let end = ends(
+            ExecLimits { pids: Some(3), ..ExecLimits::default() },
+            "for i in 1 2 3 4 5 6; do sleep 5 & done; exit $(jobs -p | wc -l)",
+        );
         assert_ne!(end.ended, Ended::Exited(6));
         let end = ends(ExecLimits::default(), "head -c 100m /dev/zero | tail >/dev/null; true");
         assert_eq!((end.ended, end.oom_kills), (Ended::Exited(0), Some(0)));
@@ -717,11 +727,21 @@ fn files_go_in_and_out() {
         fs::write(source.join("a/b/file"), "text").unwrap();
         std::os::unix::fs::symlink("/etc/shadow", source.join("a/link")).unwrap();
         let archive = ground.base.path().join("in.tar");
-        let made = std::process::Command::new("tar").arg("-C").arg(&source).arg("-cf").arg(&archive).arg("a").status();
+        let made = std::process::Command::new("tar")
+            .arg("-C")
+            .arg(&source)
+            .arg("-cf")
+            .arg(&archive)
+            .arg("a")
+            .status();
         assert!(made.unwrap().success());
         let limits = (1 << 30, 10_000);
         cell.put("/tmp/new", limits, File::open(&archive).unwrap().as_fd()).unwrap();
-        let (_, text) = run(cell, "cat /tmp/new/a/b/file; readlink /tmp/new/a/link; stat -c %U /tmp/new/a/b/file", 10_000);
+        let (_, text) = run(
+            cell,
+            "cat /tmp/new/a/b/file; readlink /tmp/new/a/link; stat -c %U /tmp/new/a/b/file",
+            10_000,
+        );
         assert_eq!(text, "text/etc/shadow\nrunner\n");
         let back = ground.base.path().join("out.tar");
         cell.get("/tmp/new/a", limits, File::create(&back).unwrap().as_fd()).unwrap();
@@ -747,7 +767,11 @@ fn a_full_disk_is_told_and_is_not_a_lack_of_memory() {
         },
         |_, cell| {
             let (end, text) = run(cell, "head -c 1G /dev/zero > /tmp/big", 60_000);
-            assert_eq!((end.ended, end.disk_full, end.oom_kills), (Ended::Exited(1), Some(true), Some(0)), "{text}");
+            assert_eq!(
+                (end.ended, end.disk_full, end.oom_kills),
+                (Ended::Exited(1), Some(true), Some(0)),
+                "{text}"
+            );
             assert!(text.contains("No space left on device"), "{text}");
             let (end, _) = run(cell, "rm /tmp/big; echo x > /workspace/small", 60_000);
             assert_eq!((end.ended, end.disk_full), (Ended::Exited(0), Some(false)));

@@ -1,5 +1,7 @@
 //! The command line as typed.
 
+mod sandbox;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +13,11 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub(crate) use self::sandbox::{
+    CommandArguments, CopyArguments, CreateArguments, ExecArguments, ExtendArguments, ForkArguments,
+    Isolation, Links, LogsArguments, Make, Manner, Network, OneArguments, OneShotArguments, RemoveArguments,
+    SandboxArguments, SandboxVerb, Share, ShellArguments, SignalArguments, SnapshotArguments,
+};
 use crate::voice::{Detail, Output, Voice};
 use crate::words::Age;
 use crate::{fault, help};
@@ -69,6 +76,9 @@ pub(crate) enum Verb {
     /// Compare two runs: what is the same, what may differ, what must not
     #[command(after_help = help::COMPARE)]
     Compare(CompareArguments),
+    /// Make sandboxes, and use them
+    #[command(after_help = help::SANDBOX, visible_alias = "sb")]
+    Sandbox(SandboxArguments),
     /// Look at the runs that were made
     #[command(after_help = help::RUNS)]
     Runs(RunsArguments),
@@ -299,7 +309,7 @@ pub(crate) struct CompletionsArguments {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     error: clap::Error,
-    output: Output,
+    glance: Glance,
 }
 
 impl Arguments {
@@ -311,7 +321,7 @@ impl Arguments {
         let command = Arguments::command().color(glance.color.into());
         let matches = command.try_get_matches_from(typed);
         let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
-        arguments.map_err(|error| Refusal { error, output: glance.output })
+        arguments.map_err(|error| Refusal { error, glance })
     }
 
     /// How answers are given.
@@ -334,9 +344,12 @@ impl From<Color> for clap::ColorChoice {
 }
 
 /// What must be known before the command line is understood, because it may turn out not to be.
+#[derive(Debug)]
 struct Glance {
     output: Output,
     color: Color,
+    /// Whether the exit code is a guest's, so that ours has to be another.
+    passes_on: bool,
 }
 
 impl Glance {
@@ -347,9 +360,12 @@ impl Glance {
         let apart =
             words.iter().position(|word| *word == "--color").and_then(|at| words.get(at + 1)).copied();
         let color = joined.or(apart).and_then(|word| Color::from_str(word, false).ok());
+        let verb = words.iter().position(|word| matches!(*word, "sandbox" | "sb")).map(|at| &words[at + 1..]);
+        let verb = verb.and_then(|rest| rest.iter().find(|word| !word.starts_with('-')));
         Glance {
             output: if words.contains(&"--json") { Output::Json } else { Output::Text },
             color: color.unwrap_or(Color::Auto),
+            passes_on: verb.is_some_and(|verb| SandboxVerb::PASSING_ON.contains(verb)),
         }
     }
 }
@@ -358,12 +374,19 @@ impl Refusal {
     /// Prints the help that was asked for, or what is wrong; gives the exit code.
     pub(crate) fn tell(self) -> ExitCode {
         let asked = matches!(self.error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-        if asked || self.output == Output::Text {
+        if asked || self.glance.output == Output::Text {
             // Whoever closed the pipe does not want to read it.
             let _ = self.error.print();
-            return ExitCode::from(u8::try_from(self.error.exit_code()).unwrap_or(2));
         }
-        fault::report(&self.fault(), Output::Json)
+        match (asked, self.glance.output) {
+            (true, _) => ExitCode::SUCCESS,
+            (false, Output::Json) => ExitCode::from(fault::report(&self.fault(), Output::Json, self.code())),
+            (false, Output::Text) => ExitCode::from(self.code()),
+        }
+    }
+
+    fn code(&self) -> u8 {
+        if self.glance.passes_on { fault::OURS } else { Code::Usage.kind().exit_code() }
     }
 
     fn fault(&self) -> Fault {

@@ -8,6 +8,7 @@ mod gc;
 mod plan;
 mod run;
 mod runs;
+mod sandbox;
 mod schema;
 
 use belljar::Fault;
@@ -22,6 +23,7 @@ pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
         Verb::RunTask(RunTaskArguments { task, out }) => run::perform(&RunArguments { task, out }, voice),
         Verb::Plan(plan) => plan::perform(&plan, voice),
         Verb::Compare(compare) => compare::perform(&compare, voice),
+        Verb::Sandbox(sandbox) => sandbox::perform(sandbox.verb, voice),
         Verb::Runs(runs) => runs::perform(&runs.verb, voice),
         Verb::Doctor(doctor) => doctor::perform(&doctor, voice),
         Verb::Conformance(conformance) => conformance::perform(&conformance, voice),

@@ -36,7 +36,7 @@ variables! {
     NO_COLOR, "NO_COLOR", "when set and not empty, no colours unless `--color always`";
     CLICOLOR, "CLICOLOR", "`0` turns colours off";
     CLICOLOR_FORCE, "CLICOLOR_FORCE", "when set and not `0`, colours also without a terminal";
-    TERM, "TERM", "`dumb` means plain lines, without colours and without a moving display";
+    TERM, "TERM", "`dumb` means plain lines, without colours and without a moving display; a guest on a terminal gets it, too";
     CI, "CI", "when set, colours are assumed to be shown";
     COLUMNS, "COLUMNS", "the width of `--help` where the terminal does not tell its own";
     PATH, "PATH", "where `git` is found; relative entries are left out";

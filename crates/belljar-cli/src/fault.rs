@@ -2,23 +2,35 @@
 
 use std::error::Error;
 use std::fmt::Write;
-use std::process::ExitCode;
 
-use belljar::Fault;
+use belljar::{Code, Fault};
 use owo_colors::OwoColorize;
 use serde_json::json;
 
 use crate::guest;
 use crate::voice::{Output, data, json, talk};
 
-/// Prints a failure and gives its exit code.
-pub(crate) fn report(fault: &Fault, output: Output) -> ExitCode {
+/// The exit code of a failure of ours where the exit code is otherwise a guest's.
+pub(crate) const OURS: u8 = 125;
+
+/// The exit code of a failure where it is not a guest's.
+pub(crate) fn code(fault: &Fault) -> u8 {
+    fault.code.kind().exit_code()
+}
+
+/// The exit code of a failure where it is otherwise a guest's.
+pub(crate) fn code_among_guests(fault: &Fault) -> u8 {
+    if fault.code == Code::Interrupted { code(fault) } else { OURS }
+}
+
+/// Prints a failure that the command ends with this exit code for; gives the code.
+pub(crate) fn report(fault: &Fault, output: Output, code: u8) -> u8 {
     match output {
         Output::Text => talk(text(fault).trim_end()),
         // Nothing is left to be told if even this cannot be written.
-        Output::Json => drop(json(&object(fault)).and_then(|text| data(&text))),
+        Output::Json => drop(json(&object(fault, code)).and_then(|text| data(&text))),
     }
-    ExitCode::from(fault.code.kind().exit_code())
+    code
 }
 
 /// The failure for people.
@@ -69,11 +81,11 @@ fn causes(fault: &Fault) -> Vec<String> {
     causes
 }
 
-fn object(fault: &Fault) -> serde_json::Value {
+fn object(fault: &Fault, code: u8) -> serde_json::Value {
     json!({ "error": {
         "code": fault.code,
         "kind": fault.code.kind(),
-        "exit_code": fault.code.kind().exit_code(),
+        "exit_code": code,
         "message": fault.message,
         "causes": causes(fault),
         "hints": hints(fault),
@@ -82,8 +94,6 @@ fn object(fault: &Fault) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use belljar::Code;
-
     use super::*;
 
     fn plain(fault: &Fault) -> String {

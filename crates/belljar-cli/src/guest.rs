@@ -76,6 +76,51 @@ pub(crate) fn json_escaped(text: &str) -> String {
     escaped
 }
 
+/// A stream of a guest made harmless piece by piece: lines and tabs stay, a character cut in two is put together.
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    /// The beginning of a character whose end is not yet there.
+    begun: Vec<u8>,
+}
+
+impl Plain {
+    /// The next piece, as it may be printed.
+    pub(crate) fn shown(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend_from_slice(bytes);
+        let mut text = String::with_capacity(all.len());
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            text.extend(chunk.valid().chars().map(stand_in));
+            if chunks.peek().is_none() && may_go_on(chunk.invalid()) {
+                self.begun = chunk.invalid().to_vec();
+            } else if !chunk.invalid().is_empty() {
+                text.push('·');
+            }
+        }
+        text.into_bytes()
+    }
+
+    /// What is left at the end.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let begun = std::mem::take(&mut self.begun);
+        if begun.is_empty() { Vec::new() } else { "·".into() }
+    }
+}
+
+fn stand_in(c: char) -> char {
+    match c {
+        '\n' | '\t' => c,
+        c if is_steering(c) => '·',
+        c => c,
+    }
+}
+
+/// Whether bytes that are no character yet could become one.
+fn may_go_on(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +130,17 @@ mod tests {
     #[test]
     fn nothing_that_a_terminal_obeys_is_left() {
         assert_eq!(line(HOSTILE), "a·[2Jb·31m····z    q⏎error: forged");
+    }
+
+    #[test]
+    fn a_stream_is_made_harmless_wherever_it_is_cut() {
+        let bytes = [HOSTILE.as_bytes(), b"\xff\xe2\x82", "€\tü\n".as_bytes(), b"\xe2\x82"].concat();
+        let whole = "a·[2Jb·31m····z\tq\nerror: forged··€\tü\n·";
+        for cut in 0..bytes.len() {
+            let mut plain = Plain::default();
+            let pieces = [plain.shown(&bytes[..cut]), plain.shown(&bytes[cut..]), plain.rest()];
+            assert_eq!(String::from_utf8(pieces.concat()).unwrap(), whole, "{cut}");
+        }
     }
 
     #[test]

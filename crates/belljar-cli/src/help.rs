@@ -4,6 +4,7 @@
 pub(crate) const BELLJAR: &str = "\
 Examples:
   belljar run tasks/custom-dev/toy_fail_pytest    run a task, watch it, leave a record
+  belljar sandbox run -- python3 -c 'print(6*7)'  run one command under glass
   belljar runs show                               look at the latest run
   belljar compare latest 7ZBFYHN                  did two runs come to the same?
   belljar doctor                                  can this machine do it?
@@ -106,8 +107,149 @@ Examples:
   belljar gc
   belljar gc --out /tmp/artifacts --json
 
-Removes sandboxes whose keeper is gone and half-made folders of runs. What is in use is left alone.
+Removes sandboxes whose keeper is gone, half-made snapshots, and half-made folders of runs. What is in use
+is left alone.
 Exit code 4 when something could not be removed.";
+
+/// Below `belljar sandbox --help`.
+pub(crate) const SANDBOX: &str = "\
+Examples:
+  belljar sandbox run -- python3 -c 'print(6*7)'    one command, in a sandbox of its own
+  id=$(belljar sandbox create host)                 a sandbox that lives for an hour
+  belljar sandbox exec $id -- sh -c 'echo hi > f'   one command in it, and another
+  belljar sandbox exec $id -- cat f
+  belljar sandbox cp $id:f .                        files out, or in
+  belljar sandbox rm $id
+
+An id may be shortened. `exec`, `run`, `shell` and `wait` end with the exit code of the guest's command;
+there 124 means that its time was up, 125 that Belljar itself failed, 126 and 127 that the command could
+not be started, 130 that you interrupted it, and 128 + N that signal N ended it.";
+
+/// Below `belljar sandbox create --help`.
+pub(crate) const SANDBOX_CREATE: &str = "\
+Examples:
+  id=$(belljar sandbox create)
+  id=$(belljar sandbox create ./rootfs --memory 512m --ttl 10m)
+  id=$(belljar sandbox create --workspace . )       work in this folder of the host
+  id=$(belljar sandbox create --from prepared)      start with the files of a snapshot
+
+It has no network and 2 GiB of memory, 2 processors and 512 processes unless you say otherwise.";
+
+/// Below `belljar sandbox exec --help`.
+pub(crate) const SANDBOX_EXEC: &str = "\
+Examples:
+  belljar sandbox exec $id -- python3 -c 'print(1)'
+  tar c src | belljar sandbox exec -i $id -- tar x
+  belljar sandbox exec -it $id -- bash
+  belljar sandbox exec $id --timeout 10s --memory 256m --json -- ./test
+  n=$(belljar sandbox exec -d $id -- ./server); belljar sandbox logs -f $id $n
+
+When the command ends, everything it started is killed. Ctrl-C kills it with all of that (130).
+With --json, stdout is one object: how the command ended, what it used, and the first MiB (or the output
+limit) of each of its streams as text; bytes that are no text are in `stdout_base64`, `stderr_base64`.
+With --detach, 64 MiB of output are kept and the rest is dropped, unless there is an output limit.";
+
+/// Below `belljar sandbox shell --help`.
+pub(crate) const SANDBOX_SHELL: &str = "\
+Examples:
+  belljar sandbox shell $id
+
+The same as `exec -it` with bash, or sh where there is no bash, as a login shell.";
+
+/// Below `belljar sandbox run --help`.
+pub(crate) const SANDBOX_RUN: &str = "\
+Examples:
+  belljar sandbox run -- python3 -c 'print(6*7)'
+  belljar sandbox run --image ./rootfs --workspace . -- make test
+  belljar sandbox run --network outbound -- curl -sS https://example.org
+  belljar sandbox run -it -- bash
+
+Everything is gone afterwards, apart from what was written to --workspace.";
+
+/// Below `belljar sandbox cp --help`.
+pub(crate) const SANDBOX_CP: &str = "\
+Examples:
+  belljar sandbox cp src $id:                       into the working folder
+  belljar sandbox cp main.py $id:/tmp/other.py
+  belljar sandbox cp $id:/workspace/report.xml .
+  belljar sandbox cp $id:out - | tar t              as a tar archive
+  tar c . | belljar sandbox cp - $id:in
+
+Folders are copied with all that is in them: into the destination if that is a folder, as the destination
+if it does not exist. A path inside without a leading slash starts at the working folder. A name with a
+colon in it needs a leading ./ to be a file of the host. Links are copied as links and never followed;
+pipes, sockets and devices are left out; set-id bits are not copied.
+Copied out, nothing reaches its place before all of it has arrived and was found harmless.";
+
+/// Below `belljar sandbox ls --help`.
+pub(crate) const SANDBOX_LS: &str = "\
+Examples:
+  belljar sandbox ls
+  belljar sandbox ls --json | jq -r '.sandboxes[].id'
+
+What is left of sandboxes whose keeper was killed is removed on this occasion.";
+
+/// Below `belljar sandbox inspect --help`.
+pub(crate) const SANDBOX_INSPECT: &str = "\
+Examples:
+  belljar sandbox inspect $id
+  belljar sandbox inspect $id --json | jq '.controls[] | select(.enforced == \"none\")'";
+
+/// Below `belljar sandbox ps --help`.
+pub(crate) const SANDBOX_PS: &str = "\
+Examples:
+  belljar sandbox ps $id
+  belljar sandbox ps $id --json | jq '.commands[] | select(.state == \"running\").number'";
+
+/// Below `belljar sandbox logs --help`.
+pub(crate) const SANDBOX_LOGS: &str = "\
+Examples:
+  belljar sandbox logs $id 3
+  belljar sandbox logs $id 3 --follow --timestamps
+  belljar sandbox logs $id 3 --json --since 41      one object per line: what came after piece 41
+
+The guest's stdout goes to stdout, its stderr to stderr, byte for byte. Each piece of output has a
+sequence number, so a reader that went away can go on where it stopped.";
+
+/// Below `belljar sandbox wait --help`.
+pub(crate) const SANDBOX_WAIT: &str = "\
+Examples:
+  belljar sandbox wait $id 3; echo $?
+  belljar sandbox wait $id 3 --json | jq .ending";
+
+/// Below `belljar sandbox signal --help`.
+pub(crate) const SANDBOX_SIGNAL: &str = "\
+Examples:
+  belljar sandbox signal $id 3                      TERM, to its first process
+  belljar sandbox signal $id 3 HUP
+  belljar sandbox signal $id 3 --tree               kill it and everything it started";
+
+/// Below `belljar sandbox extend --help`.
+pub(crate) const SANDBOX_EXTEND: &str = "\
+Examples:
+  belljar sandbox extend $id 2h";
+
+/// Below `belljar sandbox fork --help`.
+pub(crate) const SANDBOX_FORK: &str = "\
+Examples:
+  other=$(belljar sandbox fork $id)
+
+The two share nothing from then on. Processes are not copied; they stand still while the files are.";
+
+/// Below `belljar sandbox snapshot --help`.
+pub(crate) const SANDBOX_SNAPSHOT: &str = "\
+Examples:
+  belljar sandbox snapshot $id prepared
+  belljar sandbox snapshot --list
+  belljar sandbox snapshot --remove prepared";
+
+/// Below `belljar sandbox rm --help`.
+pub(crate) const SANDBOX_RM: &str = "\
+Examples:
+  belljar sandbox rm $id
+  belljar sandbox rm --all
+
+Exit codes: 2 when there is no such sandbox, 4 when something could not be removed.";
 
 /// Below `belljar schema --help`.
 pub(crate) const SCHEMA: &str = "\

@@ -7,12 +7,15 @@ mod fault;
 mod folder;
 mod guest;
 mod help;
+mod leftovers;
 mod network;
 mod place;
 #[cfg(test)]
 mod reference;
 mod screen;
 mod signals;
+mod table;
+mod typed;
 mod verdict;
 mod voice;
 mod words;
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
     let voice = arguments.voice();
     match commands::perform(arguments.verb, voice) {
         Ok(code) => ExitCode::from(code),
-        Err(fault) => fault::report(&fault, voice.output),
+        Err(fault) => ExitCode::from(fault::report(&fault, voice.output, fault::code(&fault))),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use belljar::engine::embedded::Embedded;
 use belljar::repo::Repositories;
 use belljar::sandbox::Sandboxes;
+use belljar::spec::Network;
 use belljar::{Code, Fault};
 
 use crate::environment::{self, BELLJAR_HOME, HOME, Variable, XDG_CACHE_HOME, XDG_STATE_HOME};
@@ -46,9 +47,13 @@ impl Place {
         Embedded::new(PathBuf::from("/proc/self/exe"), self.cells.clone(), resolvers())
     }
 
-    /// The sandboxes of this user.
-    pub(crate) fn sandboxes(&self) -> Sandboxes {
-        Sandboxes { engine: self.embedded(), snapshots: self.snapshots.clone() }
+    /// The sandboxes of this user, for verbs that have one thread when they make one. Without network nobody needs
+    /// to know the resolvers.
+    pub(crate) fn sandboxes(&self, network: Network) -> Sandboxes {
+        let resolvers = if network == Network::None { Vec::new() } else { resolvers() };
+        let engine =
+            Embedded::new(PathBuf::from("/proc/self/exe"), self.cells.clone(), resolvers).forking_here();
+        Sandboxes { engine, snapshots: self.snapshots.clone() }
     }
 
     /// The repositories of this user.

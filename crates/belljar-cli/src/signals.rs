@@ -1,13 +1,17 @@
 //! Ctrl-C and its kin: once asks the run to end, twice ends this process at once.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use belljar::interrupt::Interrupt;
 use belljar::{Code, Fault};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
+use signal_hook::{flag, low_level};
 
 /// The exit code of an interrupted command.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -23,8 +27,7 @@ impl Ears {
     ///
     /// A sandbox does not survive the kill: its keeper sees the closed socket and takes it down.
     pub(crate) fn open(interrupt: &Arc<Interrupt>, heard: impl Fn() + Send + 'static) -> Result<Ears, Fault> {
-        Ears::start(Arc::clone(interrupt), heard)
-            .map_err(|error| Fault::new(Code::Internal, "could not listen to signals").caused_by(error))
+        Ears::start(Arc::clone(interrupt), heard).map_err(deaf)
     }
 
     fn start(interrupt: Arc<Interrupt>, heard: impl Fn() + Send + 'static) -> io::Result<Ears> {
@@ -55,4 +58,61 @@ impl Drop for Ears {
     fn drop(&mut self) {
         self.handle.close();
     }
+}
+
+/// Signals as something to wait for beside other things: readable once one has arrived.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    reader: UnixStream,
+}
+
+impl Bell {
+    /// Rings when somebody asks this process to end.
+    pub(crate) fn for_the_end() -> Result<Bell, Fault> {
+        Bell::hang(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// Rings when the terminal has another size, or is ours again after a stop.
+    pub(crate) fn for_the_terminal() -> Result<Bell, Fault> {
+        Bell::hang(&[SIGWINCH, SIGCONT])
+    }
+
+    fn hang(signals: &[i32]) -> Result<Bell, Fault> {
+        let hung = || -> io::Result<Bell> {
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            for signal in signals {
+                low_level::pipe::register(*signal, writer.try_clone()?)?;
+            }
+            Ok(Bell { reader })
+        };
+        hung().map_err(deaf)
+    }
+
+    /// How often it rang since it was last asked.
+    pub(crate) fn rang(&self) -> usize {
+        rustix::io::read(&self.reader, &mut [0; 16]).unwrap_or(0)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+}
+
+/// Lets a second request to end kill this process on the spot, whatever it is at.
+pub(crate) fn twice_is_at_once() -> Result<(), Fault> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset, and sets it.
+        flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&asked))
+            .map_err(deaf)?;
+        flag::register(signal, Arc::clone(&asked)).map_err(deaf)?;
+    }
+    Ok(())
+}
+
+fn deaf(error: io::Error) -> Fault {
+    Fault::new(Code::Internal, "could not listen to signals").caused_by(error)
 }

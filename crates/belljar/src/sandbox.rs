@@ -1,5 +1,8 @@
 //! Sandboxes that live: made by one process, used by others, until somebody or their deadline ends them.
 
+mod finish;
+mod shelf;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -8,30 +11,31 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    self, CellSpec, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Guest, Lifetime, Origin, Size, State, Status,
-    Streams, User, Workspace,
+    self, CellSpec, DiskLimit, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Guest, Lifetime, Origin, Size,
+    State, Status, Streams, User, Workspace,
 };
-use belljar_cell::client::{Cell, CellError, Interrupter};
-use belljar_cell::copy::{self, Shift, copy_tree};
+use belljar_cell::client::{Cell, CellError, Interrupter, Pending};
 use belljar_cell::log::Record;
 use belljar_image::host;
 use belljar_image::reference::Image;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use ulid::Ulid;
+
+pub use self::finish::{Ending, Finish, Hand};
+pub use self::shelf::{Snapshot, Swept};
 
 use crate::engine::NetworkSink;
 use crate::engine::embedded::{self, Embedded};
 use crate::fault::{Code, Fault};
 use crate::gateway::Gateway;
 use crate::limits::Limits;
+use crate::moment::Moment;
 use crate::spec::{Isolation, Network};
 
 /// Where the guest works when nobody says otherwise.
 pub const WORKDIR: &str = "/workspace";
-/// The file that says what a snapshot was made from.
-const ABOUT: &str = "snapshot.json";
-/// The most that a fork copies.
-const COPY_LIMITS: copy::Limits = copy::Limits { bytes: 64 << 30, entries: 10_000_000 };
+/// What a courier's errand is called in the list of commands; a command of the guest's always has a slash in it.
+const ERRANDS: [&str; 2] = ["(put)", "(get)"];
 
 /// The sandboxes of one user on this machine.
 #[derive(Debug, Clone)]
@@ -55,6 +59,8 @@ pub struct Recipe {
     pub workdir: String,
     /// What it may use at most.
     pub limits: Limits,
+    /// What it may write at most, if that is limited.
+    pub disk: Option<DiskLimit>,
     /// What happens when something cannot be enforced.
     pub isolation: Isolation,
     /// What it can reach.
@@ -72,6 +78,7 @@ impl Recipe {
             workspace: None,
             workdir: WORKDIR.to_owned(),
             limits: Limits::default(),
+            disk: None,
             isolation: Isolation::Full,
             network: Network::None,
             hostname: "belljar".to_owned(),
@@ -88,6 +95,18 @@ pub struct Info {
     pub state: State,
     /// The image it was made from, as it would be written.
     pub image: String,
+    /// The name of the machine inside.
+    pub hostname: String,
+    /// Where commands run when nobody says otherwise.
+    pub workdir: String,
+    /// The folder of the host that this is, if it is one.
+    pub workspace: Option<PathBuf>,
+    /// What it may use at most.
+    pub limits: cell::Limits,
+    /// Whose powers made it: `root` or `user`.
+    pub mode: String,
+    /// Which control groups hold it: `v1`, `v2` or `none`.
+    pub control_groups: String,
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
     /// Milliseconds until its deadline.
@@ -102,30 +121,13 @@ pub struct Info {
     pub controls: Vec<cell::Control>,
 }
 
-/// A snapshot: the files of a sandbox, kept as a base for others.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Its name.
-    pub name: String,
-    /// The sandbox it was taken from.
-    pub sandbox: String,
-    /// The image below it: `host` or a root directory.
-    pub image: String,
-    /// When it was taken, in milliseconds since 1970.
-    pub created_ms: u64,
-    /// Whether the sandbox stood still meanwhile.
-    pub still: bool,
-    /// The first outside id of the range that owns the files, when root made them.
-    base: Option<u32>,
-    /// Where the guest worked.
-    workdir: String,
-}
-
 /// A command to be run in a sandbox.
 #[derive(Debug, Clone)]
 pub struct Execution {
     /// The program and its arguments; a program without a slash is looked for along the `PATH` inside.
     pub command: Vec<String>,
+    /// Programs to try in its place when it is not there.
+    pub otherwise: Vec<String>,
     /// Variables on top of the sandbox's own.
     pub environment: BTreeMap<String, String>,
     /// Where it runs; the working folder when not said.
@@ -143,6 +145,7 @@ impl Execution {
     pub fn new(command: Vec<String>) -> Execution {
         Execution {
             command,
+            otherwise: Vec::new(),
             environment: BTreeMap::new(),
             directory: None,
             user: None,
@@ -156,8 +159,11 @@ impl Sandboxes {
     /// Makes a sandbox that lives until its deadline.
     pub fn create(&self, recipe: &Recipe, lifetime: Duration) -> Result<Info, Fault> {
         if recipe.network != Network::None {
-            return Err(Fault::new(Code::NetworkUnavailable, "a sandbox that outlives its command has no network yet")
-                .hint("use `belljar sandbox run --network outbound`, whose network ends with it"));
+            return Err(Fault::new(
+                Code::NetworkUnavailable,
+                "a sandbox that outlives its command has no network yet",
+            )
+            .hint("use `belljar sandbox run --network outbound`, whose network ends with it"));
         }
         let after_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         let spec = self.spec(recipe, Lifetime::Until { after_ms })?;
@@ -166,28 +172,23 @@ impl Sandboxes {
     }
 
     /// Makes a sandbox that ends with the value returned, or with this process.
-    pub fn borrow(&self, recipe: &Recipe, mut sink: NetworkSink) -> Result<Live, Fault> {
+    pub fn borrow(&self, recipe: &Recipe, sink: NetworkSink) -> Result<Live, Fault> {
+        self.begin(recipe)?.ready(sink)
+    }
+
+    /// Begins to make such a sandbox; the caller may do other things meanwhile.
+    pub fn begin(&self, recipe: &Recipe) -> Result<Starting, Fault> {
         let spec = self.spec(recipe, Lifetime::Owner)?;
-        let (mut cell, created, link) =
-            self.engine.start(&spec).and_then(|pending| pending.wait()).map_err(fault)?;
-        let gateway = match (created.link, link) {
-            (Some(kind), Some(link)) => {
-                Some(self.engine.open_gateway(kind, link, Box::new(move |event| sink(event)))?)
-            }
-            _ => None,
-        };
-        if recipe.network != Network::None {
-            embedded::network_control(recipe.network, &cell.interfaces().map_err(fault)?)?;
-        }
-        Ok(Live { id: spec.id, cell, workdir: recipe.workdir.clone(), gateway })
+        let pending = self.engine.start(&spec).map_err(fault)?;
+        let workdir = workdir_of(&spec);
+        Ok(Starting { id: spec.id, workdir, network: recipe.network, engine: self.engine.clone(), pending })
     }
 
     /// Finds a sandbox by its id, or by the beginning of it when only one begins so.
     pub fn open(&self, id: &str) -> Result<Live, Fault> {
         let id = self.resolve(id)?;
         let mut cell = Cell::open(&self.engine.cells, &id).map_err(fault)?;
-        let status = cell.status().map_err(fault)?;
-        let workdir = status.spec.workspace.target().to_string_lossy().into_owned();
+        let workdir = workdir_of(&cell.status().map_err(fault)?.spec);
         Ok(Live { id, cell, workdir, gateway: None })
     }
 
@@ -196,10 +197,15 @@ impl Sandboxes {
         if id.is_empty() || id.contains('/') || id.starts_with('.') {
             return Err(unknown().hint(Code::SandboxUnknown.remedy()));
         }
-        let found: Vec<String> = self.ids()?.into_iter().filter(|other| other.starts_with(id)).collect();
+        // A whole id needs no list of all others.
+        if id.len() == PREFIX.len() + RANDOM && id.starts_with(PREFIX) && self.engine.cells.join(id).is_dir()
+        {
+            return Ok(id.to_owned());
+        }
+        let begins = |other: &String| other.starts_with(id) || other[PREFIX.len()..].starts_with(id);
+        let found: Vec<String> = self.ids()?.into_iter().filter(begins).collect();
         match found.as_slice() {
             [only] => Ok(only.clone()),
-            _ if found.iter().any(|other| other == id) => Ok(id.to_owned()),
             [] => Err(unknown().hint(Code::SandboxUnknown.remedy())),
             several => {
                 let message = format!("`{id}` could be any of {}", several.join(", "));
@@ -249,94 +255,6 @@ impl Sandboxes {
         Ok(info(cell.status().map_err(fault)?))
     }
 
-    /// Keeps the files of a sandbox under a name.
-    pub fn snapshot(&self, id: &str, name: &str) -> Result<Snapshot, Fault> {
-        let folder = self.snapshot_folder(name)?;
-        let mut sandbox = self.open(id)?;
-        let status = sandbox.cell.status().map_err(fault)?;
-        own_files(&status)?;
-        fs::create_dir_all(&self.snapshots).map_err(|error| unreadable(&self.snapshots, error))?;
-        if folder.exists() {
-            let message = format!("there is a snapshot `{name}` already");
-            return Err(Fault::new(Code::Usage, message).hint(format!("belljar sandbox snapshot --remove {name}")));
-        }
-        // Under a name that is no snapshot's, so that a copy that was cut short is never taken for a whole one.
-        let making = self.snapshots.join(format!(".making-{}", Ulid::generate()));
-        let still = sandbox.cell.freeze().map_err(fault)?;
-        let copied = self.keep(&status, name, &making, still);
-        let thawed = sandbox.cell.thaw().map_err(fault);
-        let snapshot = copied.and_then(|snapshot| {
-            fs::rename(&making, &folder).map_err(|error| unreadable(&folder, error))?;
-            Ok(snapshot)
-        });
-        if snapshot.is_err() {
-            let _ = belljar_cell::remove::remove_tree(&making);
-        }
-        thawed?;
-        snapshot
-    }
-
-    fn keep(&self, status: &Status, name: &str, making: &Path, still: bool) -> Result<Snapshot, Fault> {
-        fs::create_dir(making).map_err(|error| unreadable(making, error))?;
-        let shift = status.base.map(|base| Shift { from: base, to: base });
-        copy_tree(&belljar_cell::scratch::files(&status.spec, status.keeper), &making.join("files"), shift, COPY_LIMITS)
-            .map_err(|failure| fault(CellError::Failed(failure)))?;
-        let snapshot = Snapshot {
-            name: name.to_owned(),
-            sandbox: status.spec.id.clone(),
-            image: image_of(&status.spec),
-            created_ms: u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0),
-            still,
-            base: status.base,
-            workdir: status.spec.workspace.target().to_string_lossy().into_owned(),
-        };
-        let text = serde_json::to_vec_pretty(&snapshot).unwrap_or_default();
-        fs::write(making.join(ABOUT), text).map_err(|error| unreadable(making, error))?;
-        Ok(snapshot)
-    }
-
-    fn snapshot_folder(&self, name: &str) -> Result<PathBuf, Fault> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > 100 || name.starts_with('.') || !name.chars().all(plain) {
-            let message = format!("`{name}` is not a name for a snapshot");
-            return Err(Fault::new(Code::Usage, message).hint("use letters, digits, `-`, `_` and `.`"));
-        }
-        Ok(self.snapshots.join(name))
-    }
-
-    /// Finds a snapshot.
-    pub fn find_snapshot(&self, name: &str) -> Result<Snapshot, Fault> {
-        let folder = self.snapshot_folder(name)?;
-        let unknown = |_| {
-            Fault::new(Code::SnapshotUnknown, format!("there is no snapshot `{name}`"))
-                .hint(Code::SnapshotUnknown.remedy())
-        };
-        let text = fs::read(folder.join(ABOUT)).map_err(unknown)?;
-        serde_json::from_slice(&text).map_err(|error| unreadable(&folder, error.into()))
-    }
-
-    /// The snapshots there are, by name.
-    pub fn list_snapshots(&self) -> Result<Vec<Snapshot>, Fault> {
-        let entries = match fs::read_dir(&self.snapshots) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|error| unreadable(&self.snapshots, error))?,
-        };
-        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let mut all: Vec<Snapshot> = names
-            .filter(|name| !name.starts_with('.'))
-            .filter_map(|name| self.find_snapshot(&name).ok())
-            .collect();
-        all.sort_by(|left, right| left.name.cmp(&right.name));
-        Ok(all)
-    }
-
-    /// Removes a snapshot; sandboxes that started from it have their own copy.
-    pub fn remove_snapshot(&self, name: &str) -> Result<(), Fault> {
-        let snapshot = self.find_snapshot(name)?;
-        let folder = self.snapshot_folder(&snapshot.name)?;
-        belljar_cell::remove::remove_tree(&folder).map_err(|error| unreadable(&folder, error))
-    }
-
     fn spec(&self, recipe: &Recipe, lifetime: Lifetime) -> Result<CellSpec, Fault> {
         let (image, origin, workdir) = match &recipe.snapshot {
             None => (recipe.image.clone(), None, recipe.workdir.clone()),
@@ -345,12 +263,14 @@ impl Sandboxes {
                 let image = Image::find(&snapshot.image, Path::new("/")).map_err(|error| {
                     Fault::new(Code::ImageUnknown, format!("the snapshot's image is gone: {error}"))
                 })?;
-                let folder = self.snapshot_folder(name)?.join("files");
-                (image, Some(Origin { folder, base: snapshot.base }), snapshot.workdir)
+                let origin = self.origin(&snapshot)?;
+                (image, Some(origin), snapshot.workdir)
             }
         };
         let target = PathBuf::from(&workdir);
-        if !target.is_absolute() || target.components().any(|part| matches!(part, std::path::Component::ParentDir)) {
+        if !target.is_absolute()
+            || target.components().any(|part| matches!(part, std::path::Component::ParentDir))
+        {
             return Err(Fault::new(Code::Usage, format!("`{workdir}` is not an absolute path without `..`")));
         }
         let workspace = match (&recipe.workspace, &origin) {
@@ -369,9 +289,14 @@ impl Sandboxes {
             root: embedded::root(&image),
             workspace,
             certificates: host::certificates(),
-            guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },
+            guest: Guest {
+                uid: 1000,
+                gid: 1000,
+                name: "runner".to_owned(),
+                home: PathBuf::from("/home/runner"),
+            },
             hostname: recipe.hostname.clone(),
-            limits: embedded::limits(&recipe.limits),
+            limits: cell::Limits { disk: recipe.disk, ..embedded::limits(&recipe.limits) },
             isolation: embedded::isolation(recipe.isolation),
             network: embedded::network(recipe.network),
             lifetime,
@@ -383,19 +308,35 @@ impl Sandboxes {
 
 /// What every sandbox's id begins with; cells of runs and trials are not sandboxes that a person made.
 const PREFIX: &str = "sb-";
+/// How many characters follow.
+const RANDOM: usize = 12;
 
 fn new_id() -> String {
     let ulid = Ulid::generate().to_string().to_lowercase();
     // The last characters are random; the first are the time, which all sandboxes of a minute share.
-    format!("{PREFIX}{}", &ulid[ulid.len() - 12..])
+    format!("{PREFIX}{}", &ulid[ulid.len() - RANDOM..])
+}
+
+/// The moment so many microseconds after the beginning of 1970, which is how sandboxes tell time.
+pub fn moment(micros: u64) -> Option<Moment> {
+    let timestamp = jiff::Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()?;
+    Some(Moment::from_timestamp(timestamp))
+}
+
+fn workdir_of(spec: &CellSpec) -> String {
+    spec.workspace.target().to_string_lossy().into_owned()
 }
 
 fn own_files(status: &Status) -> Result<(), Fault> {
     match &status.spec.workspace {
         Workspace::Own { .. } => Ok(()),
         Workspace::Host { source, .. } => {
-            let message = format!("the sandbox works in {}, a folder of the host, which is not copied", source.display());
-            Err(Fault::new(Code::Usage, message).hint("make the sandbox without --workspace, and copy files in and out"))
+            let message = format!(
+                "the sandbox works in {}, a folder of the host, which is not copied",
+                source.display()
+            );
+            Err(Fault::new(Code::Usage, message)
+                .hint("make the sandbox without --workspace, and copy files in and out"))
         }
     }
 }
@@ -411,6 +352,15 @@ fn info(status: Status) -> Info {
     Info {
         state: status.state,
         image: image_of(&status.spec),
+        workdir: workdir_of(&status.spec),
+        workspace: match status.spec.workspace {
+            Workspace::Host { source, .. } => Some(source),
+            Workspace::Own { .. } => None,
+        },
+        hostname: status.spec.hostname,
+        limits: status.spec.limits,
+        mode: status.created.mode,
+        control_groups: status.created.groups,
         created_ms: status.created_ms,
         left_ms: status.left_ms,
         running: status.running,
@@ -419,6 +369,40 @@ fn info(status: Status) -> Info {
         controls: status.created.controls,
         id: status.spec.id,
     }
+}
+
+/// A sandbox in the making, which ends with the value that comes of it.
+#[derive(Debug)]
+pub struct Starting {
+    id: String,
+    workdir: String,
+    network: Network,
+    engine: Embedded,
+    pending: Pending,
+}
+
+impl Starting {
+    /// Waits until it stands, and opens its network if it has one.
+    pub fn ready(self, sink: NetworkSink) -> Result<Live, Fault> {
+        let (mut cell, created, link) = self.pending.wait().map_err(fault)?;
+        let gateway = match (created.link, link) {
+            (Some(kind), Some(link)) => Some(self.engine.open_gateway(kind, link, sink)?),
+            _ => None,
+        };
+        if self.network != Network::None {
+            embedded::network_control(self.network, &cell.interfaces().map_err(fault)?)?;
+        }
+        Ok(Live { id: self.id, cell, workdir: self.workdir, gateway })
+    }
+}
+
+/// What came of the start of a command.
+#[derive(Debug)]
+pub enum Launched {
+    /// It runs, under this number.
+    Running(u32),
+    /// It was interrupted before it began.
+    Over(Box<ExecEnd>),
 }
 
 /// A sandbox in use: one connection to it, with one command at a time. [`Live::another`] gives more.
@@ -454,8 +438,21 @@ impl Live {
         self.cell.exec(&self.spec(execution, Streams::Given)?, streams).map_err(fault)
     }
 
+    /// Starts a command with the streams given: standard input, output and error. [`Live::end`] waits for it.
+    pub fn launch(&mut self, execution: &Execution, streams: [BorrowedFd<'_>; 3]) -> Result<Launched, Fault> {
+        let spec = self.spec(execution, Streams::Given)?;
+        Ok(match self.cell.begin(&spec, &streams).map_err(fault)? {
+            Ok(started) => Launched::Running(started.exec),
+            Err(end) => Launched::Over(Box::new(end)),
+        })
+    }
+
     /// Starts a command on a terminal; its other end is given, and [`Live::end`] waits for the command.
-    pub fn terminal(&mut self, execution: &Execution, size: Size) -> Result<(u32, std::os::fd::OwnedFd), Fault> {
+    pub fn terminal(
+        &mut self,
+        execution: &Execution,
+        size: Size,
+    ) -> Result<(u32, std::os::fd::OwnedFd), Fault> {
         let spec = self.spec(execution, Streams::Terminal(size))?;
         match self.cell.begin(&spec, &[]).map_err(fault)? {
             Ok(started) => {
@@ -467,7 +464,13 @@ impl Live {
     }
 
     /// Starts a command whose output is kept; it goes on when this process ends.
-    pub fn start(&mut self, execution: &Execution, stdin: BorrowedFd<'_>, limit: u64, full: Full) -> Result<u32, Fault> {
+    pub fn start(
+        &mut self,
+        execution: &Execution,
+        stdin: BorrowedFd<'_>,
+        limit: u64,
+        full: Full,
+    ) -> Result<u32, Fault> {
         let spec = self.spec(execution, Streams::Kept { limit, full })?;
         match self.cell.begin(&spec, &[stdin]).map_err(fault)? {
             Ok(started) => Ok(started.exec),
@@ -485,9 +488,12 @@ impl Live {
         self.cell.wait(exec).map_err(fault)
     }
 
-    /// The commands there are and were.
+    /// The commands there are and were, oldest first.
     pub fn execs(&mut self) -> Result<Vec<ExecInfo>, Fault> {
-        self.cell.execs().map_err(fault)
+        let mut all = self.cell.execs().map_err(fault)?;
+        all.retain(|info| !info.command.first().is_some_and(|name| ERRANDS.contains(&name.as_str())));
+        all.iter_mut().filter_map(|info| info.command.first_mut()).for_each(as_asked);
+        Ok(all)
     }
 
     /// Sends a signal to the first process of a command.
@@ -544,10 +550,15 @@ impl Live {
             return Err(Fault::new(Code::Usage, "no command was given"));
         };
         let mut environment = crate::plan::default_environment();
+        if matches!(streams, Streams::Terminal(_)) {
+            // Somebody looks.
+            environment.remove("NO_COLOR");
+        }
         environment.extend(execution.environment.clone());
         let path = environment.get("PATH").map_or("/usr/bin:/bin", String::as_str);
+        let programs = [program].into_iter().chain(&execution.otherwise);
         Ok(ExecSpec {
-            programs: candidates(program, path),
+            programs: programs.flat_map(|program| candidates(program, path)).collect(),
             arguments: arguments.to_vec(),
             directory: execution.directory.clone().unwrap_or_else(|| self.workdir.clone()),
             user: execution.user.map(|(uid, gid)| User { uid, gid }),
@@ -559,12 +570,24 @@ impl Live {
     }
 }
 
+/// The keeper remembers the first place where a program was looked for, which says nothing about where it was found.
+fn as_asked(program: &mut String) {
+    let environment = crate::plan::default_environment();
+    let first = environment.get("PATH").and_then(|path| path.split(':').next()).unwrap_or("/usr/bin");
+    if let Some(name) = program.strip_prefix(first).and_then(|rest| rest.strip_prefix('/')) {
+        *program = name.to_owned();
+    }
+}
+
 /// As a shell looks for a program.
 fn candidates(program: &str, path: &str) -> Vec<String> {
     if program.contains('/') {
         return vec![program.to_owned()];
     }
-    path.split(':').filter(|folder| folder.starts_with('/')).map(|folder| format!("{folder}/{program}")).collect()
+    path.split(':')
+        .filter(|folder| folder.starts_with('/'))
+        .map(|folder| format!("{folder}/{program}"))
+        .collect()
 }
 
 fn fault(error: CellError) -> Fault {

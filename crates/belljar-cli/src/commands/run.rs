@@ -14,8 +14,8 @@ use crate::args::RunArguments;
 use crate::place::Place;
 use crate::screen::{Screen, View};
 use crate::signals::Ears;
-use crate::voice::{Voice, talk};
-use crate::{guest, verdict, words};
+use crate::voice::Voice;
+use crate::{leftovers, verdict};
 
 /// What a person is told after the first Ctrl-C.
 const STOPPING: &str =
@@ -33,7 +33,7 @@ struct Answer<'a> {
 pub(crate) fn perform(arguments: &RunArguments, voice: Voice) -> Result<u8, Fault> {
     let place = Place::find()?;
     let task = Task::load(&arguments.task)?;
-    reap(&place);
+    leftovers::reap(&place);
     let Finished { path, record } = watched(&place, &task, arguments, voice)?;
     let text = verdict::text(&record, &path)?;
     voice.answer(&Answer { record: &record, path: &path }, || text)?;
@@ -60,23 +60,5 @@ fn watch(view: &View, interrupt: &Arc<Interrupt>) -> Watch {
         observer: Box::new(move |event| events.event(event)),
         live: Arc::new(move |_, _, piece| output.output(piece)),
         interrupt: Arc::clone(interrupt),
-    }
-}
-
-/// Removes what dead keepers left; a run does not depend on it, so it only says what it did.
-fn reap(place: &Place) {
-    match belljar_cell::lease::reap(&place.cells) {
-        Ok(reaped) => {
-            if !reaped.removed.is_empty() {
-                talk(&format!(
-                    "removed {} that a killed process had left",
-                    words::count(reaped.removed.len(), "sandbox")
-                ));
-            }
-            for failure in &reaped.failures {
-                talk(&format!("warning: could not remove a leftover sandbox: {}", guest::line(failure)));
-            }
-        }
-        Err(error) => talk(&format!("warning: could not look for leftover sandboxes: {error}")),
     }
 }

@@ -55,7 +55,8 @@ impl Sleeper {
     fn keepers(&self) -> Vec<Pid> {
         let cells = fs::read_dir(self.house.path().join("home/cells")).unwrap().flatten();
         let leases = cells.map(|cell| fs::read(cell.path().join("lease.json")).unwrap());
-        let pids = leases.map(|lease| serde_json::from_slice::<Value>(&lease).unwrap()["keeper"].as_i64().unwrap());
+        let pids =
+            leases.map(|lease| serde_json::from_slice::<Value>(&lease).unwrap()["keeper"].as_i64().unwrap());
         pids.filter_map(|pid| Pid::from_raw(pid.try_into().unwrap())).collect()
     }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_cell::cell::{
-    self, CellSpec, Created, Ended, ExecEnd, ExecLimits, ExecSpec, Guest, Lifetime, Piece, Refusal, Root, Stop,
-    Streams, Workspace,
+    self, CellSpec, Created, Ended, ExecEnd, ExecLimits, ExecSpec, Guest, Lifetime, Piece, Refusal, Root,
+    Stop, Streams, Workspace,
 };
 use belljar_cell::client::{Cell, CellError, Pending};
 use belljar_cell::spawner::Spawner;
@@ -161,12 +161,7 @@ impl Embedded {
 
 /// Limits as a cell knows them.
 pub(crate) fn limits(limits: &Limits) -> cell::Limits {
-    cell::Limits {
-        memory: limits.memory.0,
-        cpu_millis: limits.cpus.millis(),
-        pids: limits.pids,
-        disk: None,
-    }
+    cell::Limits { memory: limits.memory.0, cpu_millis: limits.cpus.millis(), pids: limits.pids, disk: None }
 }
 
 /// What a cell does when a control cannot be had.

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use belljar::Fault;
 use belljar::runs::{RunEntry, RunState, list};
-use owo_colors::OwoColorize;
 use serde_json::json;
-use unicode_width::UnicodeWidthStr;
 
 use crate::args::ListArguments;
 use crate::screen::line::{Mark, cut};
+use crate::table::{self, Side};
 use crate::voice::Voice;
 use crate::{folder, guest, words};
 
@@ -29,28 +28,16 @@ pub(crate) fn perform(arguments: &ListArguments, voice: Voice) -> Result<u8, Fau
 
 fn table(runs: &[RunEntry]) -> String {
     let length = unique_length(runs);
-    let rows: Vec<[String; 6]> = runs.iter().map(|run| row(run, length)).collect();
-    let head = ["run", "task", "outcome", "exit", "started", "took"].map(str::to_owned);
-    let widths: [usize; 6] = std::array::from_fn(|column| {
-        rows.iter().chain([&head]).map(|row| row[column].width()).max().unwrap_or(0)
-    });
-    let mut text = format!("  {}\n", laid_out(&head, widths).dimmed());
-    for (run, row) in runs.iter().zip(&rows) {
-        text.push_str(&format!("{} {}\n", mark(run).shown(), laid_out(row, widths)));
-    }
-    text
-}
-
-/// Numbers to the right, words to the left.
-fn laid_out(row: &[String; 6], widths: [usize; 6]) -> String {
-    let cell = |column: usize| {
-        let space = " ".repeat(widths[column].saturating_sub(row[column].width()));
-        match column {
-            3 | 5 => format!("{space}{}", row[column]),
-            _ => format!("{}{space}", row[column]),
-        }
-    };
-    (0..row.len()).map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    let rows: Vec<_> = runs.iter().map(|run| (mark(run).shown(), row(run, length))).collect();
+    let head = [
+        ("run", Side::Left),
+        ("task", Side::Left),
+        ("outcome", Side::Left),
+        ("exit", Side::Right),
+        ("started", Side::Left),
+        ("took", Side::Right),
+    ];
+    table::text(head, &rows)
 }
 
 fn row(run: &RunEntry, length: usize) -> [String; 6] {

@@ -1,0 +1,14 @@
+//! `belljar sandbox fork`: a new sandbox with a copy of another one's files.
+
+use belljar::Fault;
+
+use super::order;
+use crate::args::ForkArguments;
+use crate::voice::Voice;
+
+/// Makes the copy and prints its id, and nothing else.
+pub(crate) fn perform(arguments: &ForkArguments, voice: Voice) -> Result<u8, Fault> {
+    let made = order::sandboxes()?.fork(&arguments.sandbox, arguments.ttl.0)?;
+    voice.answer(&made, || format!("{}\n", made.id))?;
+    Ok(0)
+}
