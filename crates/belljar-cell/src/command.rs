@@ -202,7 +202,7 @@ impl Running {
     ) -> Result<(Waited, u32, u32), Failure> {
         // Before it is waited for, its number cannot be anybody else's.
         let waited = if forced { None } else { Some(self.take()?) };
-        let keep = site.spec.weaknesses.contains(&Weakness::KeepProcesses);
+        let keep = site.spec.is_weak(Weakness::KeepProcesses);
         let (killed, survivors) = match &self.groups {
             Some(groups) => self.sweep_groups(site, groups, keep),
             None if alone => sweep_inside(site, None, keep)?,

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, User};
+use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, User, Weakness};
 use crate::courier::{self, Errand};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
@@ -70,6 +70,8 @@ pub(crate) struct Door {
     pub filter: Filter,
     /// The keeper's own score, opened while it still may.
     pub score: OomScore,
+    /// Deliberate faults.
+    pub weaknesses: Vec<Weakness>,
 }
 
 impl Door {
@@ -123,7 +125,14 @@ impl Door {
             Job::Courier(_) | Job::Probe(_) => (None, ExecLimits::default()),
         };
         let user = user.unwrap_or(User { uid: self.guest.uid, gid: self.guest.gid });
-        let cage = Cage { user, ids: self.ids, filter: &self.filter, pids: self.limits.pids, limits };
+        let cage = Cage {
+            user,
+            ids: self.ids,
+            filter: &self.filter,
+            pids: self.limits.pids,
+            limits,
+            weaknesses: &self.weaknesses,
+        };
         match (job, streams) {
             (Job::Program(exec), [stdin, stdout, stderr]) => {
                 Outcome::NotStarted(guest::run(&cage, exec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]))

@@ -152,6 +152,28 @@ pub(crate) fn keep_capabilities(mask: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })
 }
 
+/// Makes every permitted capability survive the next program: a deliberate fault.
+pub(crate) fn pass_on_capabilities() -> io::Result<()> {
+    let all = permitted_capabilities()?;
+    let half = |bits: u64| {
+        let bits = (bits & u64::from(u32::MAX)) as u32;
+        CapabilityData { effective: bits, permitted: bits, inheritable: bits }
+    };
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let data = [half(all), half(all >> 32)];
+    // SAFETY: header and data have the layout of version 3 and live during the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })?;
+    for capability in (0..64).filter(|number| all & (1 << number) != 0) {
+        let raise = libc::PR_CAP_AMBIENT_RAISE as c_ulong;
+        // SAFETY: this option takes numbers only and touches no memory of ours.
+        let raised = unsafe {
+            libc::prctl(libc::PR_CAP_AMBIENT, raise, capability as c_ulong, 0 as c_ulong, 0 as c_ulong)
+        };
+        check(c_long::from(raised))?;
+    }
+    Ok(())
+}
+
 /// The thread's permitted capabilities.
 pub(crate) fn permitted_capabilities() -> io::Result<u64> {
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
@@ -208,10 +230,15 @@ pub(crate) fn reset_signals() -> io::Result<()> {
     }))
 }
 
+/// Ignores a signal.
+pub(crate) fn ignore(signal: c_int) {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
 /// Lets the kernel reap this process's children by itself.
 pub(crate) fn reap_by_kernel() {
-    // SAFETY: SIG_IGN is a valid disposition.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    ignore(libc::SIGCHLD);
 }
 
 /// How a child ended and what it used, as the kernel counted it.

@@ -51,7 +51,8 @@ fn a_fork_keeps_deletions_of_the_image() {
     a_fork_is_independent(Caller::Root, &root);
     let yard = Yard::new();
     let parent = yard.tell(["create", &root]).fine();
-    let script = "rm /etc/debian_version && rm -r /usr/share/doc && mkdir /usr/share/doc && echo changed > /etc/issue";
+    let script =
+        "rm /etc/debian_version && rm -r /usr/share/doc && mkdir /usr/share/doc && echo changed > /etc/issue";
     yard.tell(["exec", "--user", "0:0", &parent, "--", "sh", "-c", script]).fine();
     let child = yard.tell(["fork", &parent]).fine();
     yard.tell(["snapshot", &parent, "changed"]).fine();
@@ -67,10 +68,14 @@ fn a_fork_keeps_deletions_of_the_image() {
 fn a_fork_of_a_busy_sandbox_goes_on() {
     let yard = Yard::new();
     let parent = yard.create("");
-    let number = yard.background(&parent, "i=0; while :; do i=$((i+1)); echo $i > counter.new; mv counter.new counter; done");
+    let number = yard.background(
+        &parent,
+        "i=0; while :; do i=$((i+1)); echo $i > counter.new; mv counter.new counter; done",
+    );
     super::eventually("a count", || yard.sh(&parent, "cat counter").code == 0);
     let child = yard.tell(["fork", &parent]).fine();
-    let count = |id: &str| yard.sh(id, "cat counter 2>/dev/null || cat counter").fine().parse::<u64>().unwrap();
+    let count =
+        |id: &str| yard.sh(id, "cat counter 2>/dev/null || cat counter").fine().parse::<u64>().unwrap();
     let first = count(&parent);
     super::eventually("more counts", || count(&parent) > first);
     assert_eq!(count(&child), count(&child));
@@ -87,7 +92,10 @@ fn a_snapshot_is_a_base_for_others(caller: Caller) {
     assert!(told.code == 2 && told.err.contains("already"), "{told:?}");
     yard.tell(["rm", &id]).fine();
     let listed = yard.say("snapshot --list --json").json();
-    assert_eq!((&listed["snapshots"][0]["name"], &listed["snapshots"][0]["sandbox"]), (&json!("base-1"), &json!(id)));
+    assert_eq!(
+        (&listed["snapshots"][0]["name"], &listed["snapshots"][0]["sandbox"]),
+        (&json!("base-1"), &json!(id))
+    );
     assert!(yard.say("snapshot --list").fine().contains("base-1"));
     let (first, second) = (yard.create("--from base-1"), yard.create("--from base-1"));
     yard.sh(&first, "echo changed > file").fine();
@@ -133,7 +141,8 @@ fn half_made_snapshots_are_cleared_away() {
     yard.tell(["snapshot", &id, "whole"]).fine();
     for name in [".making-01ABC", ".gone-01DEF"] {
         fs::create_dir_all(yard.ground.path(&format!("home/snapshots/{name}/files/deep"))).unwrap();
-        fs::write(yard.ground.path(&format!("home/snapshots/{name}/files/deep/file")), vec![0; 100_000]).unwrap();
+        fs::write(yard.ground.path(&format!("home/snapshots/{name}/files/deep/file")), vec![0; 100_000])
+            .unwrap();
     }
     let shelf = fs::File::open(yard.ground.path("home/snapshots")).unwrap();
     shelf.lock_shared().unwrap();
