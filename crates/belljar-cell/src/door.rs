@@ -163,23 +163,27 @@ fn mark(groups: Option<&CommandGroups>, pipe: &OwnedFd) -> Result<(), Failure> {
 }
 
 impl Outcome {
+    /// The bytes of a mark.
+    pub(crate) const MARK: usize = 8;
+
     /// The mark of a command without groups, once it is inside; it comes first in the pipe.
     pub(crate) fn read_mark(pipe: &OwnedFd) -> Option<u64> {
         rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK).ok()?;
-        let mut bytes = [0; 8];
+        let mut bytes = [0; Outcome::MARK];
         let read = rustix::io::read(pipe, &mut bytes);
         rustix::fs::fcntl_setfl(pipe, OFlags::empty()).ok()?;
-        (read == Ok(8)).then(|| u64::from_le_bytes(bytes))
+        (read == Ok(Outcome::MARK)).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Reads a pipe to its end, after the mark if there is one; nothing in it means that the program was started.
-    pub(crate) fn read(pipe: OwnedFd) -> Result<Option<Outcome>, Failure> {
+    /// Reads a pipe to its end, past a mark that is still in it; nothing more means that the program was started.
+    pub(crate) fn read(pipe: OwnedFd, mark: usize) -> Result<Option<Outcome>, Failure> {
         let mut text = Vec::new();
         File::from(pipe).read_to_end(&mut text).step(|| "read the start pipe".to_owned())?;
+        let text = text.get(mark..).unwrap_or_default();
         if text.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&text)
+        serde_json::from_slice(text)
             .map(Some)
             .map_err(|error| Failure::new(format!("read the start pipe: {error}")))
     }

@@ -91,7 +91,7 @@ pub(crate) fn live(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> ! {
 fn set_up(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> Result<(), Report> {
     // What needs neither id map nor specification is done before there are any.
     let namespaces = begin(weaknesses).map_err(Report::Failed)?;
-    let (spec, mounts) = hear_build(ids, weaknesses, keeper).map_err(Report::Failed)?;
+    let (spec, mounts) = hear_build(ids, weaknesses, keeper).map_err(refused_proc)?;
     let link = match spec.network {
         Network::None => None,
         Network::Link => {
@@ -99,12 +99,23 @@ fn set_up(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> Result<(), Rep
         }
     };
     let mut descriptors = namespaces;
-    descriptors.push(build(&spec, ids, mounts).map_err(Report::Failed)?);
+    descriptors.push(build(&spec, ids, mounts).map_err(refused_proc)?);
     let kind = link.as_ref().map(|(kind, _)| *kind);
     descriptors.extend(link.map(|(_, descriptor)| descriptor));
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let sent = keeper.send(&Report::Ready { link: kind }, &borrowed);
     sent.step(|| "answer the keeper".to_owned()).map_err(Report::Failed)
+}
+
+/// The kernel gives a fresh /proc only to who sees all of the one there is.
+fn refused_proc(failure: Failure) -> Report {
+    if failure.step != root::MOUNT_PROC || failure.errno != libc::EPERM {
+        return Report::Failed(failure);
+    }
+    Report::Refused(Refusal::Isolation(format!(
+        "{failure}: parts of /proc are covered here, as in a container; start the container with \
+         --security-opt systempaths=unconfined (Docker, Podman: --security-opt unmask=ALL)"
+    )))
 }
 
 /// While the host's /proc is in sight, and before a change of identity hides this process.

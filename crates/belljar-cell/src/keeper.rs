@@ -395,6 +395,9 @@ impl Keeper {
     /// A client went away: with it goes its command, and with the owner the cell.
     fn lose(&mut self, number: u64) -> Option<End> {
         self.thaw(number);
+        for kept in self.running.values_mut().filter_map(|running| running.kept.as_mut()) {
+            kept.followers.retain(|(follower, _)| *follower != number);
+        }
         let client = self.clients.remove(&number)?;
         if let Some(command) = client.command {
             self.finish(command, Some(Ended::Interrupted));
@@ -494,7 +497,7 @@ impl Keeper {
         let log = rustix::fs::open(self.logs.join(exec.to_string()), flags, Mode::empty()).step(step)?;
         let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).step(step)?;
         if let Some(kept) = self.running.get_mut(&exec).and_then(|running| running.kept.as_mut()) {
-            kept.followers.push(counter.try_clone().step(step)?);
+            kept.followers.push((number, counter.try_clone().step(step)?));
         }
         self.tell(number, &Answer::Log, &[log.as_fd(), counter.as_fd()]);
         Ok(None)

@@ -49,12 +49,27 @@ pub(crate) fn clone(flags: u64, group: Option<BorrowedFd<'_>>) -> io::Result<Clo
     // process has one thread, so the child's copy of the heap and of all locks is consistent.
     let result =
         unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, std::mem::size_of::<CloneArguments>()) };
+    let result = match result {
+        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) && group.is_none() => {
+            clone_the_old_way(flags, &mut pidfd)
+        }
+        other => other,
+    };
     match result {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Cloned::Child),
         // SAFETY: on success the kernel stored a new descriptor that nobody else owns.
         pid => Ok(Cloned::Parent(to_pid(pid)?, unsafe { OwnedFd::from_raw_fd(pidfd) })),
     }
+}
+
+/// Containers of others refuse the new call altogether, because their filters cannot look into its arguments.
+fn clone_the_old_way(flags: u64, pidfd: &mut c_int) -> c_long {
+    let flags = flags | libc::CLONE_PIDFD as u64 | libc::SIGCHLD as u64;
+    let (no_stack, nothing) = (std::ptr::null_mut::<libc::c_void>(), 0_usize);
+    // SAFETY: as for the new call: no memory is shared, and the process has one thread. On the machines this is built
+    // for the third argument is where the descriptor goes, and a null stack means the parent's own.
+    unsafe { libc::syscall(libc::SYS_clone, flags, no_stack, std::ptr::from_mut(pidfd), nothing, nothing) }
 }
 
 fn to_pid(raw: c_long) -> io::Result<Pid> {

@@ -44,6 +44,8 @@ const THERMAL: &str = "thermal_throttle";
 const MOUNT_POINTS: [&str; 3] = ["dev", "proc", "sys"];
 /// The cell's own tmpfs: its files are few, so nearly all of it is what a guest may put into /dev/shm.
 const OWN: &std::ffi::CStr = c"size=68m,mode=0755";
+/// The step at which a machine that hides parts of its own /proc refuses to give another.
+pub(crate) const MOUNT_PROC: &str = "mount /proc";
 /// The most bytes of an image's account files that are read.
 const ACCOUNTS_LIMIT: u64 = 1 << 20;
 const PLAIN: Mode = Mode::from_raw_mode(0o755);
@@ -217,7 +219,7 @@ fn furnish_dev() -> Result<(), Failure> {
 /// kernel kills when memory runs out.
 fn furnish_proc(weaknesses: &[Weakness]) -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
-    mount("proc", "proc", "proc", flags, None::<&std::ffi::CStr>).step(|| "mount /proc".to_owned())?;
+    mount("proc", "proc", "proc", flags, None::<&std::ffi::CStr>).step(|| MOUNT_PROC.to_owned())?;
     if weaknesses.contains(&Weakness::ShowKernelFiles) {
         return Ok(());
     }

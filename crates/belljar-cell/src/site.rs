@@ -310,10 +310,7 @@ impl Site {
             None => None,
         };
         let (child, pipe) = self.door.admit(&Job::Probe(&expected), &[], groups.as_ref())?;
-        if groups.is_none() {
-            read_all_of_mark(&pipe)?;
-        }
-        let outcome = Outcome::read(pipe)?;
+        let outcome = Outcome::read(pipe, if groups.is_none() { Outcome::MARK } else { 0 })?;
         kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
         if let Some(groups) = groups {
             // What stays is removed with the cell's own groups.
@@ -365,7 +362,7 @@ fn kill(child: &Child) {
 }
 
 /// Waits for children that have ended, whoever they are.
-pub(crate) fn reap_ready() {
+fn reap_ready() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
@@ -431,9 +428,12 @@ fn make_disk(spec: &CellSpec, ids: Ids, limit: DiskLimit) -> Result<Disk, Failur
 
 fn refused_namespaces(failure: Failure) -> Answer {
     match failure.errno {
-        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => Answer::Refused(Refusal::Isolation(
-            format!("{failure}: this machine does not let this user make user namespaces"),
-        )),
+        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => {
+            Answer::Refused(Refusal::Isolation(format!(
+                "{failure}: this machine does not let this user make user namespaces (in a container of Docker's, \
+                 start it with --security-opt seccomp=unconfined)"
+            )))
+        }
         _ => Answer::Failed(failure),
     }
 }
@@ -506,12 +506,6 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
     }
 }
 
-/// The mark comes first in the pipe of a process without groups, and means nothing here.
-fn read_all_of_mark(pipe: &OwnedFd) -> Result<(), Failure> {
-    rustix::io::read(pipe, &mut [0_u8; 8]).step(|| "hear from the probe".to_owned())?;
-    Ok(())
-}
-
 fn mode(ids: Ids) -> &'static str {
     if ids.is_range() { "root" } else { "user" }
 }
@@ -546,12 +540,18 @@ fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
     (isolation == Isolation::Full).then_some(Refusal::Limits(says))
 }
 
+/// What only some callers can have is not asked for where it cannot be had, and told so.
 fn control(finding: Finding) -> Control {
-    let enforced = if finding.holds { "yes" } else { "broken" };
+    let answer = match (finding.holds, is_broken(&finding)) {
+        (true, _) => "yes",
+        (false, true) => "broken",
+        (false, false) => "no",
+    };
+    let requested = if answer == "no" { "no" } else { "yes" };
     Control {
         control: finding.control,
-        requested: "yes".to_owned(),
-        enforced: enforced.to_owned(),
+        requested: requested.to_owned(),
+        enforced: answer.to_owned(),
         proof: format!("{} ({})", finding.proof, finding.probe),
     }
 }
