@@ -140,7 +140,9 @@ impl Drop for Yard {
 
 /// The guests' own processes that carry a mark; clients and keepers do, too, in their arguments.
 fn guests(mark: &str) -> usize {
-    let is_guest = |process: &remains::Process| !process.words().split('\0').next().unwrap_or_default().ends_with("belljar");
+    let is_guest = |process: &remains::Process| {
+        !process.words().split('\0').next().unwrap_or_default().ends_with("belljar")
+    };
     remains::marked(&[mark.to_owned()]).iter().filter(|process| is_guest(process)).count()
 }
 

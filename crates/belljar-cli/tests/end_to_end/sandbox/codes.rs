@@ -27,7 +27,10 @@ fn the_guests_code_is_passed_on(caller: Caller) {
         for verb in [&["exec", &id][..], &["run"][..]] {
             let told = yard.tell(verb.iter().chain(&["--"]).chain(command));
             assert_eq!(told.code, code, "{command:?}: {told:?}");
-            assert!(told.err.contains(words) && (words.is_empty() == told.err.is_empty()), "{command:?}: {told:?}");
+            assert!(
+                told.err.contains(words) && (words.is_empty() == told.err.is_empty()),
+                "{command:?}: {told:?}"
+            );
         }
         let number = yard.tell(["exec", "-d", &id, "--"].iter().chain(command)).fine();
         assert_eq!(yard.tell(["wait", &id, &number]).code, code, "{command:?}");
@@ -67,11 +70,15 @@ fn failures_of_ours_are_told_apart_from_the_guests() {
     }
     assert_eq!(yard.say("shell sb-none").code, 125);
     let id = yard.create("");
-    let told = yard.tell(["exec", &id, "--user", "70000", "--", "true"]);
-    assert_eq!(told.code, 125, "{told:?}");
+    for user in ["70000", "0", "7:0", "root"] {
+        let told = yard.tell(["exec", &id, "--user", user, "--", "true"]);
+        assert_eq!(told.code, 125, "{told:?}");
+    }
     let told = yard.tell(["wait", &id, "99"]);
     assert!(told.code == 125 && told.err.contains("[exec-unknown]"), "{told:?}");
-    for (words, code) in [("inspect sb-none", 2), ("logs sb-none 1", 2), ("rm sb-none", 2), ("extend sb-none 1h", 2)] {
+    for (words, code) in
+        [("inspect sb-none", 2), ("logs sb-none 1", 2), ("rm sb-none", 2), ("extend sb-none 1h", 2)]
+    {
         assert_eq!(yard.say(words).code, code, "{words}");
     }
 }
@@ -119,7 +126,16 @@ fn a_command_has_limits_of_its_own() {
     let told = yard.tell(["exec", &id, "--memory", "64m", "--json", "--", "python3", "-c", eat]);
     assert_eq!(told.json()["ending"], "out_of_memory", "{told:?}");
     assert_eq!(yard.tell(["exec", &id, "--", "python3", "-c", eat]).fine(), "fine");
-    let told = yard.tell(["exec", &id, "--pids", "3", "--", "sh", "-c", "sleep 1 & sleep 1 & sleep 1 & sleep 1 & wait"]);
+    let told = yard.tell([
+        "exec",
+        &id,
+        "--pids",
+        "3",
+        "--",
+        "sh",
+        "-c",
+        "sleep 1 & sleep 1 & sleep 1 & sleep 1 & wait",
+    ]);
     assert!(told.code != 0 && told.err.contains("fork"), "{told:?}");
 }
 
@@ -128,10 +144,22 @@ fn variables_folder_and_user_are_the_commands() {
     let yard = Yard::new();
     let id = yard.create("");
     let told = yard.tell([
-        "exec", &id, "-e", "A=b c", "--env", "HOME=/tmp", "-w", "/usr", "-u", "0:0", "--", "sh", "-c",
+        "exec",
+        &id,
+        "-e",
+        "A=b c",
+        "--env",
+        "HOME=/tmp",
+        "-w",
+        "/usr",
+        "-u",
+        "7:8",
+        "--",
+        "sh",
+        "-c",
         "echo \"$A\" $HOME $(pwd) $(id -u):$(id -g)",
     ]);
-    assert_eq!(told.fine(), "b c /tmp /usr 0:0");
+    assert_eq!(told.fine(), "b c /tmp /usr 7:8");
     let told = yard.tell(["exec", &id, "--", "env"]).fine();
     assert!(!told.contains("BELLJAR_HOME") && told.contains("HOME=/home/runner"), "{told}");
 }

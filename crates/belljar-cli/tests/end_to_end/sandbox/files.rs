@@ -111,13 +111,29 @@ fn archives_stream_in_both_directions() {
     let yard = Yard::new();
     odd_tree(&yard, "tree");
     let id = yard.create("");
-    let mut tar = Command::new("tar").args(["c", "-C"]).arg(yard.ground.path("tree")).arg(".").stdout(Stdio::piped()).spawn().unwrap();
-    let into = yard.command(["cp", "-", &format!("{id}:unpacked")]).stdin(tar.stdout.take().unwrap()).output().unwrap();
+    let mut tar = Command::new("tar")
+        .args(["c", "-C"])
+        .arg(yard.ground.path("tree"))
+        .arg(".")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let into = yard
+        .command(["cp", "-", &format!("{id}:unpacked")])
+        .stdin(tar.stdout.take().unwrap())
+        .output()
+        .unwrap();
     assert_eq!(Told::of(&into).fine(), "");
     assert!(tar.wait().unwrap().success());
-    let mut out = yard.command(["cp", &format!("{id}:unpacked"), "-"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out =
+        yard.command(["cp", &format!("{id}:unpacked"), "-"]).stdout(Stdio::piped()).spawn().unwrap();
     fs::create_dir(yard.ground.path("came")).unwrap();
-    let unpacked = Command::new("tar").arg("x").current_dir(yard.ground.path("came")).stdin(out.stdout.take().unwrap()).status().unwrap();
+    let unpacked = Command::new("tar")
+        .arg("x")
+        .current_dir(yard.ground.path("came"))
+        .stdin(out.stdout.take().unwrap())
+        .status()
+        .unwrap();
     assert!(unpacked.success() && out.wait().unwrap().success());
     same(&yard, "tree", "came/unpacked");
 }
@@ -149,7 +165,9 @@ fn a_guest_that_swaps_folders_for_links_gains_nothing() {
     let id = yard.create("");
     let base = yard.ground.base().display().to_string();
     yard.sh(&id, "mkdir -p d/sub; for i in $(seq 50); do echo guest > d/sub/$i; done").fine();
-    let swap = format!("cd /workspace; while :; do mv d/sub d/other; ln -s {base}/precious d/sub; rm d/sub; ln -s /etc d/sub; rm d/sub; mv d/other d/sub; done");
+    let swap = format!(
+        "cd /workspace; while :; do mv d/sub d/other; ln -s {base}/precious d/sub; rm d/sub; ln -s /etc d/sub; rm d/sub; mv d/other d/sub; done"
+    );
     let number = yard.background(&id, &swap);
     for round in 0..30 {
         let name = format!("out{round}");
@@ -183,7 +201,9 @@ fn a_guest_that_plays_with_the_destination_gains_nothing() {
     let id = yard.tell(["create", "--workspace", "shared"]).fine();
     yard.sh(&id, "mkdir -p /tmp/d/sub; for i in $(seq 50); do echo guest > /tmp/d/sub/$i; done").fine();
     let base = yard.ground.base().display().to_string();
-    let play = format!("cd /workspace; while :; do rm -rf d; ln -s {base}/precious d; rm d; mkdir -p d; ln -s {base}/precious d/sub; rm -rf d .belljar-cp-*/d; done");
+    let play = format!(
+        "cd /workspace; while :; do rm -rf d; ln -s {base}/precious d; rm d; mkdir -p d; ln -s {base}/precious d/sub; rm -rf d .belljar-cp-*/d; done"
+    );
     let number = yard.background(&id, &play);
     for _ in 0..30 {
         let told = yard.tell(["cp", &format!("{id}:/tmp/d"), "shared"]);
@@ -208,7 +228,8 @@ fn an_archive_with_escapes_is_refused() {
         ("device", "l('x',tarfile.CHRTYPE,'')"),
         ("pipe", "l('x',tarfile.FIFOTYPE,'')"),
     ] {
-        let made = Command::new("python3").args(["-c", &format!("{make}{script}\nt.close()")]).output().unwrap();
+        let made =
+            Command::new("python3").args(["-c", &format!("{make}{script}\nt.close()")]).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let archive = yard.ground.write("evil.tar", &made.stdout);
         let child = yard
@@ -225,7 +246,11 @@ fn an_archive_with_escapes_is_refused() {
     }
     for (case, bytes) in [("rubbish", &b"this is no archive at all"[..]), ("nothing", b"")] {
         let archive = yard.ground.write("evil.tar", bytes);
-        let output = yard.command(["cp", "-", &format!("{id}:into")]).stdin(fs::File::open(archive).unwrap()).output().unwrap();
+        let output = yard
+            .command(["cp", "-", &format!("{id}:into")])
+            .stdin(fs::File::open(archive).unwrap())
+            .output()
+            .unwrap();
         let told = Told::of(&output);
         assert!(told.code == 4 && told.err.contains("archive"), "{case}: {told:?}");
     }

@@ -96,13 +96,19 @@ fn a_list_and_an_inspection_say_what_there_is() {
     let text = yard.say("ls").fine();
     assert!(text.contains(&id) && text.contains("host") && text.contains("4 min"), "{text}");
     let info = yard.inspect(&id);
-    assert_eq!((&info["hostname"], &info["workdir"], &info["image"]), (&json!("jar"), &json!("/work"), &json!("host")));
+    assert_eq!(
+        (&info["hostname"], &info["workdir"], &info["image"]),
+        (&json!("jar"), &json!("/work"), &json!("host"))
+    );
     assert_eq!(info["limits"]["memory"], 256 << 20);
     assert_eq!((&info["limits"]["cpu_millis"], &info["limits"]["pids"]), (&json!(500), &json!(77)));
     assert_eq!((&info["running"], &info["state"]), (&json!(1), &json!("ready")));
     let controls = info["controls"].as_array().unwrap();
     for control in controls {
-        assert!(["control", "requested", "enforced", "proof"].iter().all(|key| control[key].is_string()), "{control}");
+        assert!(
+            ["control", "requested", "enforced", "proof"].iter().all(|key| control[key].is_string()),
+            "{control}"
+        );
     }
     let memory = controls.iter().find(|control| control["control"] == "memory").unwrap();
     assert_eq!((&memory["requested"], &memory["enforced"]), (&json!("268435456"), &json!("268435456")));
@@ -111,11 +117,17 @@ fn a_list_and_an_inspection_say_what_there_is() {
     assert_eq!(yard.sh(&id, "hostname; pwd; echo ok > f; cat f").fine(), "jar\n/work\nok");
     let listed = yard.tell(["ps", &id, "--json"]).json();
     let commands = listed["commands"].as_array().unwrap();
-    assert_eq!((&commands[0]["number"], &commands[0]["state"]), (&json!(number.parse::<u32>().unwrap()), &json!("running")));
+    assert_eq!(
+        (&commands[0]["number"], &commands[0]["state"]),
+        (&json!(number.parse::<u32>().unwrap()), &json!("running"))
+    );
     assert_eq!((&commands[1]["state"], &commands[1]["end"]["exit_code"]), (&json!("ended"), &json!(0)));
     assert_eq!(commands[1]["command"][0], "sh");
     let text = yard.tell(["ps", &id]).fine();
-    assert!(text.contains("running") && text.contains("exit 0") && text.contains("sh -c sleep 600"), "{text}");
+    assert!(
+        text.contains("running") && text.contains("exit 0") && text.contains("sh -c sleep 600"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -175,7 +187,9 @@ fn fifty_commands_at_once() {
     let id = yard.create("--pids 1000");
     let begun = Instant::now();
     let children: Vec<_> = (0..50)
-        .map(|number| yard.start(["exec", &id, "--", "sh", "-c", &format!("sleep 1; echo out {number}; exit {number}")]))
+        .map(|number| {
+            yard.start(["exec", &id, "--", "sh", "-c", &format!("sleep 1; echo out {number}; exit {number}")])
+        })
         .collect();
     for (number, child) in children.into_iter().enumerate() {
         let told = Told::of(&finished(child));

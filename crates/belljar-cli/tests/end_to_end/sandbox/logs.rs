@@ -15,17 +15,27 @@ fn pieces(text: &str) -> Vec<Value> {
 fn output_is_kept_and_told_apart() {
     let yard = Yard::new();
     let id = yard.create("");
-    let number = yard.background(&id, r"printf 'a\033\377\0'; echo problem >&2; sleep 0.1; printf 'end'; exit 9");
+    let number =
+        yard.background(&id, r"printf 'a\033\377\0'; echo problem >&2; sleep 0.1; printf 'end'; exit 9");
     assert_eq!(yard.tell(["wait", &id, &number]).code, 9);
     let output = yard.command(["logs", &id, &number]).output().unwrap();
-    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"a\x1b\xff\0end"[..], &b"problem\n"[..]));
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr.as_slice()),
+        (&b"a\x1b\xff\0end"[..], &b"problem\n"[..])
+    );
     let plain = yard.tell(["logs", &id, &number, "--plain"]);
     assert_eq!((plain.out.as_str(), plain.err.as_str()), ("a···end", "problem\n"));
     let stamped = yard.tell(["logs", &id, &number, "--timestamps"]);
     let line = stamped.out.lines().next().unwrap();
-    assert!(line.starts_with("20") && line.contains("Z ") && line.ends_with(" stdout a···end"), "{stamped:?}");
+    assert!(
+        line.starts_with("20") && line.contains("Z ") && line.ends_with(" stdout a···end"),
+        "{stamped:?}"
+    );
     let lines = pieces(&yard.tell(["logs", &id, &number, "--json", "--follow"]).fine());
-    assert_eq!((&lines[0]["seq"], &lines[0]["stream"], &lines[0]["base64"]), (&json!(1), &json!("stdout"), &json!("YRv/AA==")));
+    assert_eq!(
+        (&lines[0]["seq"], &lines[0]["stream"], &lines[0]["base64"]),
+        (&json!(1), &json!("stdout"), &json!("YRv/AA=="))
+    );
     assert!(lines.iter().any(|line| line["stream"] == "stderr" && line["text"] == "problem\n"), "{lines:?}");
     assert_eq!(lines.last().unwrap()["end"]["exit_code"], 9);
     let told = yard.tell(["logs", &id, "99"]);
@@ -44,7 +54,8 @@ fn a_reader_that_was_killed_is_caught_up_by_another() {
     let number = yard.background(&id, script);
     let mut reader = yard.start(["logs", &id, &number, "--json", "--follow"]);
     let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
-    let seen: Vec<Value> = (0..50).map(|_| serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()).collect();
+    let seen: Vec<Value> =
+        (0..50).map(|_| serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()).collect();
     reader.kill().unwrap();
     reader.wait().unwrap();
     let last = seen.last().unwrap()["seq"].as_u64().unwrap();
@@ -61,7 +72,10 @@ fn a_reader_that_was_killed_is_caught_up_by_another() {
 fn a_follower_sees_output_as_it_comes_and_may_leave() {
     let yard = Yard::new();
     let id = yard.create("");
-    let number = yard.background(&id, "echo first; cat /tmp/gate; echo last; mkfifo /tmp/gate 2>/dev/null; exec sleep 600");
+    let number = yard.background(
+        &id,
+        "echo first; cat /tmp/gate; echo last; mkfifo /tmp/gate 2>/dev/null; exec sleep 600",
+    );
     let mut follower = yard.command(["logs", &id, &number, "-f"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut first = [0; 6];
     follower.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
@@ -81,7 +95,11 @@ fn kept_output_has_a_limit() {
     let number = told.fine();
     let told = yard.tell(["wait", &id, &number, "--json"]);
     let object = told.json();
-    assert_eq!((&object["ending"], &object["kept_output_bytes"]), (&json!("output_limit"), &json!(5000)), "{object}");
+    assert_eq!(
+        (&object["ending"], &object["kept_output_bytes"]),
+        (&json!("output_limit"), &json!(5000)),
+        "{object}"
+    );
     assert_eq!(yard.tell(["logs", &id, &number]).out.len(), 5000);
 }
 

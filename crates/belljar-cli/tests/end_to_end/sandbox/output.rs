@@ -21,7 +21,8 @@ fn a_hundred_megabytes_pass_exactly_in_flat_memory() {
     let yard = Yard::new();
     let id = yard.create("");
     let expected = sha256_of(&format!("/usr/bin/python3 -c \"{STREAM}\""), yard.ground.base());
-    let mut child = yard.command(["exec", &id, "--", "python3", "-c", STREAM]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        yard.command(["exec", &id, "--", "python3", "-c", STREAM]).stdout(Stdio::piped()).spawn().unwrap();
     let client = Process::living(i32::try_from(child.id()).unwrap()).unwrap();
     let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut out, mut to) = (child.stdout.take().unwrap(), sum.stdin.take().unwrap());
@@ -50,13 +51,18 @@ fn output_goes_wherever_the_caller_wants_it() {
     let script = "head -c 3000000 /dev/zero | tr '\\0' x; echo error >&2";
     for append in [false, true] {
         let path = yard.ground.path("file");
-        let file = File::options().create(true).write(true).truncate(!append).append(append).open(&path).unwrap();
+        let file =
+            File::options().create(true).write(true).truncate(!append).append(append).open(&path).unwrap();
         let mut command = yard.command(["run", "--", "sh", "-c", script]);
         let output = command.stdout(file).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
         assert_eq!(output.stderr, b"error\n");
         let length = if append { 6_000_000 } else { 3_000_000 };
         let written = std::fs::read(&path).unwrap();
-        assert!(written.len() == length && written.iter().all(|byte| *byte == b'x'), "{} bytes", written.len());
+        assert!(
+            written.len() == length && written.iter().all(|byte| *byte == b'x'),
+            "{} bytes",
+            written.len()
+        );
     }
     let (mut reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut child = yard
@@ -95,8 +101,10 @@ fn input_is_passed_on_only_when_asked() {
     let yard = Yard::new();
     let id = yard.create("");
     let fed = |options: &[&str], input: &[u8]| {
-        let mut command = yard.command(["exec", &id].iter().chain(options).chain(&["--", "sh", "-c", "wc -c"]));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command =
+            yard.command(["exec", &id].iter().chain(options).chain(&["--", "sh", "-c", "wc -c"]));
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
@@ -116,7 +124,11 @@ fn input_that_nobody_reads_holds_nothing_up() {
     let yard = Yard::new();
     let id = yard.create("");
     for script in ["exit 4", "head -c 1 >/dev/null; exit 4"] {
-        let mut child = yard.command(["exec", "-i", &id, "--", "sh", "-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = yard
+            .command(["exec", "-i", &id, "--", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let writer = std::thread::spawn(move || while stdin.write_all(&[b'x'; 4096]).is_ok() {});
         assert_eq!(child.wait().unwrap().code(), Some(4), "{script}");
@@ -155,15 +167,20 @@ fn a_command_that_hands_its_output_on_does_not_hold_us() {
 #[test]
 fn an_answer_in_json_has_the_output_as_far_as_there_is_room() {
     let yard = Yard::new();
-    let object = yard.tell(["run", "--json", "--", "sh", "-c", r"echo out; printf '\377x' >&2; exit 5"]).json();
+    let object =
+        yard.tell(["run", "--json", "--", "sh", "-c", r"echo out; printf '\377x' >&2; exit 5"]).json();
     assert_eq!((&object["exit_code"], &object["ending"]), (&json!(5), &json!("exited")));
-    assert_eq!((&object["stdout"], &object["stdout_bytes"], &object["stdout_cut"]), (&json!("out\n"), &json!(4), &json!(false)));
+    assert_eq!(
+        (&object["stdout"], &object["stdout_bytes"], &object["stdout_cut"]),
+        (&json!("out\n"), &json!(4), &json!(false))
+    );
     assert_eq!((&object["stderr"], &object["stderr_base64"]), (&json!("\u{fffd}x"), &json!("/3g=")));
     assert!(object.get("stdout_base64").is_none());
     for fact in ["wall_ms", "user_ms", "system_ms", "peak_memory_bytes", "killed_processes", "survivors"] {
         assert!(object[fact].is_number(), "{fact}: {object}");
     }
-    let object = yard.tell(["run", "--json", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' y"]).json();
+    let object =
+        yard.tell(["run", "--json", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' y"]).json();
     assert_eq!((&object["stdout_bytes"], &object["stdout_cut"]), (&json!(3_000_000), &json!(true)));
     assert_eq!(object["stdout"].as_str().unwrap().len(), 1 << 20);
     let object = yard.tell(["run", "--json", "--", "nosuch"]).json();
@@ -185,7 +202,8 @@ fn a_second_request_to_end_is_obeyed_at_once() {
     let id = yard.create("");
     let mut child = yard.start(["exec", &id, "--", "sleep", "600"]);
     eventually("the command", || yard.inspect(&id)["running"] == 1);
-    let keeper = Process::living(i32::try_from(yard.inspect(&id)["keeper"].as_i64().unwrap()).unwrap()).unwrap();
+    let keeper =
+        Process::living(i32::try_from(yard.inspect(&id)["keeper"].as_i64().unwrap()).unwrap()).unwrap();
     keeper.stop();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));

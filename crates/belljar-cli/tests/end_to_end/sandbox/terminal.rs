@@ -28,7 +28,8 @@ impl Desk {
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let slave =
+            rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).unwrap();
         // As a login does: a session of its own, with this as its terminal.
@@ -38,7 +39,13 @@ impl Desk {
             seated.env(name, value.unwrap_or_default());
         }
         let stream = || Stdio::from(slave.try_clone().unwrap());
-        let child = seated.env("TERM", "xterm-kitty").stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
+        let child = seated
+            .env("TERM", "xterm-kitty")
+            .stdin(stream())
+            .stdout(stream())
+            .stderr(stream())
+            .spawn()
+            .unwrap();
         drop(slave);
         let keyboard = File::from(master);
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -184,7 +191,10 @@ fn a_terminal_without_one_of_ours_works_as_well() {
     let id = yard.create("");
     let told = yard.tell(["exec", "-t", &id, "--", "sh", "-c", "tty; stty size; echo error >&2; exit 6"]);
     assert_eq!((told.code, told.err.as_str()), (6, ""), "{told:?}");
-    assert!(told.out.starts_with("/dev/pts/") && told.out.contains("24 80") && told.out.contains("error"), "{told:?}");
+    assert!(
+        told.out.starts_with("/dev/pts/") && told.out.contains("24 80") && told.out.contains("error"),
+        "{told:?}"
+    );
     let mut child = yard
         .command(["exec", "-it", &id, "--", "sh", "-c", "read a; read b; echo got:$a:$b; cat"])
         .stdin(Stdio::piped())

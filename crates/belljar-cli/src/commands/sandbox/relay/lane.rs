@@ -108,7 +108,15 @@ impl Lane {
     }
 
     fn new(from: OwnedFd, sink: Sink, way: Way) -> Lane {
-        Lane { from: Some(from), sink, way, held: Vec::new(), blocked: false, halted: false, buffer: Vec::new() }
+        Lane {
+            from: Some(from),
+            sink,
+            way,
+            held: Vec::new(),
+            blocked: false,
+            halted: false,
+            buffer: Vec::new(),
+        }
     }
 
     /// What it waits for.
