@@ -53,7 +53,11 @@ impl FromStr for Identity {
     fn from_str(text: &str) -> Result<Identity, String> {
         let wrong = |_| format!("{text:?} is not a user; write numbers: 1000 or 1000:1000");
         let (uid, gid) = text.split_once(':').unwrap_or((text, text));
-        Ok(Identity { uid: uid.parse().map_err(wrong)?, gid: gid.parse().map_err(wrong)? })
+        let (uid, gid) = (uid.parse().map_err(wrong)?, gid.parse().map_err(wrong)?);
+        match (uid, gid) {
+            (0, _) | (_, 0) => Err("no guest is root; choose another number than 0".to_owned()),
+            (uid, gid) => Ok(Identity { uid, gid }),
+        }
     }
 }
 
@@ -163,7 +167,7 @@ mod tests {
     fn users_are_numbers() {
         assert_eq!("7".parse(), Ok(Identity { uid: 7, gid: 7 }));
         assert_eq!("7:8".parse(), Ok(Identity { uid: 7, gid: 8 }));
-        for wrong in ["", "root", "7:", ":8", "7:8:9", "-1", "4294967296"] {
+        for wrong in ["", "root", "7:", ":8", "7:8:9", "-1", "4294967296", "0", "7:0", "0:7"] {
             assert!(wrong.parse::<Identity>().is_err(), "{wrong}");
         }
     }

@@ -1,7 +1,8 @@
 //! Forks and snapshots: independent of what they were made from, deletions included.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
@@ -9,11 +10,7 @@ use serde_json::json;
 use super::Yard;
 use crate::caller::Caller;
 use crate::ground::entries;
-
-/// The Debian root of the test ground, where there is one.
-fn root() -> Option<String> {
-    std::env::var("BELLJAR_GROUND_ROOT").ok()
-}
+use crate::images::small_root;
 
 fn a_fork_is_independent(caller: Caller, image: &str) {
     let yard = Yard::of(caller);
@@ -44,23 +41,39 @@ fn a_fork_is_independent_for_an_ordinary_user() {
     a_fork_is_independent(Caller::Delegated, "host");
 }
 
+#[test]
+fn a_fork_is_independent_over_a_root_directory() {
+    let Some(root) = std::env::var_os("BELLJAR_GROUND_ROOT") else { return };
+    a_fork_is_independent(Caller::Root, &root.to_string_lossy());
+}
+
 /// What is deleted of the image stays deleted in the copy.
 #[test]
-fn a_fork_keeps_deletions_of_the_image() {
-    let Some(root) = root() else { return };
-    a_fork_is_independent(Caller::Root, &root);
+fn a_copy_keeps_deletions_of_the_image() {
     let yard = Yard::new();
-    let parent = yard.tell(["create", &root]).fine();
-    let script =
-        "rm /etc/debian_version && rm -r /usr/share/doc && mkdir /usr/share/doc && echo changed > /etc/issue";
-    yard.tell(["exec", "--user", "0:0", &parent, "--", "sh", "-c", script]).fine();
+    let image = small_root(&yard.ground);
+    for program in ["rm", "mkdir"] {
+        fs::copy(Path::new("/usr/bin").join(program), image.join("bin").join(program)).unwrap();
+    }
+    fs::create_dir_all(image.join("data/sub/inner")).unwrap();
+    fs::write(image.join("data/gone"), "image").unwrap();
+    fs::write(image.join("data/changed"), "image").unwrap();
+    for name in ["data", "data/sub", "data/sub/inner", "data/gone", "data/changed"] {
+        chown(image.join(name), Some(1000), Some(1000)).unwrap();
+    }
+    let parent = yard.tell(["create".as_ref(), image.as_os_str()]).fine();
+    let script = "cd /data; rm gone; rm -r sub; mkdir sub; echo guest > changed; echo guest > sub/new";
+    yard.sh(&parent, script).fine();
     let child = yard.tell(["fork", &parent]).fine();
     yard.tell(["snapshot", &parent, "changed"]).fine();
     let third = yard.tell(["create", "--from", "changed"]).fine();
     for id in [&parent, &child, &third] {
-        let told = yard.sh(id, "ls /etc/debian_version; ls /usr/share/doc | wc -l; cat /etc/issue");
-        assert_eq!(told.out, "0\nchanged\n", "{told:?}");
+        assert_eq!(
+            yard.sh(id, "cd /data; ls . sub; cat changed").fine(),
+            ".:\nchanged\nsub\n\nsub:\nnew\nguest"
+        );
     }
+    assert_eq!(fs::read_to_string(image.join("data/changed")).unwrap(), "image");
 }
 
 /// Processes stand still while the files are copied, and go on afterwards.
