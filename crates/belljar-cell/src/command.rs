@@ -19,7 +19,7 @@ use crate::guest::NotStarted;
 use crate::init::{Order, Report};
 use crate::kernel::{self, Waited};
 use crate::log::{LogWriter, Stream};
-use crate::site::{PATIENCE, Site, poll_for, reap_ready};
+use crate::site::{PATIENCE, Site, poll_for};
 
 /// A command that runs.
 pub(crate) struct Running {
@@ -216,7 +216,6 @@ impl Running {
             Some(waited) => waited,
             None => self.take()?,
         };
-        reap_ready();
         Ok((waited, killed, survivors))
     }
 

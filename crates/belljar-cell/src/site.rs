@@ -274,7 +274,7 @@ fn kill(child: &Child) {
 }
 
 /// Waits for children that have ended, whoever they are.
-pub(crate) fn reap_ready() {
+fn reap_ready() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
