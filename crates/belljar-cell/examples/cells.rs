@@ -23,6 +23,7 @@ use belljar_cell::cell::{
 };
 use belljar_cell::client::Cell;
 use belljar_cell::spawner::{self, Spawner};
+use serde_json::json;
 
 fn main() {
     spawner::run_if_asked();
@@ -31,7 +32,7 @@ fn main() {
     let number = |index: usize| word(index).parse::<u64>().unwrap();
     let bench = Bench::new(Path::new(word(2)));
     match word(1) {
-        "latency" => bench.series("library_cold", number(3), number(4), || bench.cold()),
+        "latency" => bench.series("latency", number(3), number(4), || bench.cold()),
         "phases" => bench.phases(number(3)),
         "exec" => bench.execs(number(3), number(4)),
         "throughput" => bench.throughput(number(3), number(4)),
@@ -88,15 +89,15 @@ impl Bench {
 
     /// Where the time of a cold sandbox goes.
     fn phases(&self, runs: u64) {
-        let mut times: [Vec<u128>; 3] = [const { Vec::new() }; 3];
+        let mut times: [Vec<u64>; 3] = [const { Vec::new() }; 3];
         for _ in 0..runs {
             let begun = Instant::now();
             let mut cell = self.create();
-            let created = begun.elapsed().as_micros();
+            let created = micros(begun);
             run_true(&mut cell);
-            let ran = begun.elapsed().as_micros();
+            let ran = micros(begun);
             cell.destroy().unwrap();
-            let all = begun.elapsed().as_micros();
+            let all = micros(begun);
             for (list, time) in times.iter_mut().zip([created, ran - created, all - ran]) {
                 list.push(time);
             }
@@ -106,8 +107,8 @@ impl Bench {
             list[list.len() / 2]
         });
         println!(
-            "{{\"what\":\"library_phases\",\"runs\":{runs},\"create_us\":{},\"exec_us\":{},\"destroy_us\":{}}}",
-            middle[0], middle[1], middle[2]
+            "{}",
+            json!({"what": "phases", "runs": runs, "create_us": middle[0], "exec_us": middle[1], "destroy_us": middle[2]})
         );
     }
 
@@ -117,24 +118,22 @@ impl Bench {
             let begun = Instant::now();
             one();
             if run >= 3 {
-                times.push(begun.elapsed().as_micros());
+                times.push(micros(begun));
             }
             std::thread::sleep(Duration::from_millis(gap_ms));
         }
         times.sort_unstable();
         let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
         println!(
-            "{{\"what\":\"{what}\",\"gap_ms\":{gap_ms},\"runs\":{runs},\"p50_us\":{},\"p95_us\":{},\"p99_us\":{},\"min_us\":{}}}",
-            at(50),
-            at(95),
-            at(99),
-            times[0]
+            "{}",
+            json!({"what": what, "gap_ms": gap_ms, "runs": runs, "p50_us": at(50), "p95_us": at(95), "p99_us": at(99),
+                "min_us": times[0], "samples_us": times})
         );
     }
 
     fn execs(&self, runs: u64, gap_ms: u64) {
         let mut cell = self.create();
-        self.series("library_exec", runs, gap_ms, || run_true(&mut cell));
+        self.series("exec", runs, gap_ms, || run_true(&mut cell));
         cell.destroy().unwrap();
     }
 
@@ -146,22 +145,20 @@ impl Bench {
             }
         });
         let rate = (count / workers * workers) as f64 / begun.elapsed().as_secs_f64();
-        println!(
-            "{{\"what\":\"library_throughput\",\"workers\":{workers},\"count\":{count},\"per_second\":{rate:.1}}}"
-        );
+        println!("{}", json!({"what": "throughput", "workers": workers, "count": count, "per_second": rate}));
     }
 
     fn crowd(&self, count: u64) {
         let before = traces();
         let begun = Instant::now();
         let mut cells: Vec<Cell> = (0..count).map(|_| self.create()).collect();
-        let create_us = begun.elapsed().as_micros() / u128::from(count);
-        let private: Vec<u64> = cells.iter_mut().map(|cell| private_memory(cell)).collect();
+        let create_seconds = begun.elapsed().as_secs_f64();
+        let private: Vec<u64> = cells.iter_mut().map(private_memory).collect();
         let begun = Instant::now();
         for cell in cells {
             assert!(cell.destroy().unwrap().is_empty());
         }
-        let destroy_us = begun.elapsed().as_micros() / u128::from(count);
+        let destroy_seconds = begun.elapsed().as_secs_f64();
         let mean = private.iter().sum::<u64>() / count;
         let most = private.iter().max().unwrap();
         std::thread::sleep(Duration::from_millis(300));
@@ -169,7 +166,9 @@ impl Bench {
         let left: Vec<String> =
             before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key.clone()).collect();
         println!(
-            "{{\"what\":\"library_crowd\",\"count\":{count},\"create_us\":{create_us},\"destroy_us\":{destroy_us},\"private_bytes_mean\":{mean},\"private_bytes_max\":{most},\"left\":{left:?}}}"
+            "{}",
+            json!({"what": "crowd", "count": count, "create_seconds": create_seconds, "destroy_seconds": destroy_seconds,
+                "private_kib_each": mean / 1024, "private_kib_most": most / 1024, "leftovers": left.len(), "left": left})
         );
     }
 
@@ -191,10 +190,10 @@ impl Bench {
         let end = cell.exec(&spec, [null.as_fd(), writer.as_fd(), null.as_fd()]).unwrap();
         drop(writer);
         assert_eq!((end.ended, drain.join().unwrap()), (Ended::Exited(0), bytes));
-        let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
-        let memory = resident();
+        let rate = bytes as f64 / begun.elapsed().as_secs_f64();
         println!(
-            "{{\"what\":\"library_output\",\"bytes\":{bytes},\"mb_per_second\":{rate:.1},\"client_resident_bytes\":{memory}}}"
+            "{}",
+            json!({"what": "output", "bytes": bytes, "bytes_per_second": rate, "client_resident_bytes": resident()})
         );
         cell.destroy().unwrap();
     }
@@ -218,14 +217,13 @@ impl Bench {
         let limits = (u64::MAX, u64::MAX);
         let begun = Instant::now();
         cell.put("/tmp", limits, File::open(&archive).unwrap().as_fd()).unwrap();
-        let put = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        let put = bytes as f64 / begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         let back = File::create(self.base.join("back.tar")).unwrap();
         cell.get("/tmp/file", limits, back.as_fd()).unwrap();
-        let get = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
-        println!(
-            "{{\"what\":\"library_copy\",\"bytes\":{bytes},\"put_mb_per_second\":{put:.1},\"get_mb_per_second\":{get:.1}}}"
-        );
+        let get = bytes as f64 / begun.elapsed().as_secs_f64();
+        println!("{}", json!({"what": "copy_in", "bytes": bytes, "bytes_per_second": put}));
+        println!("{}", json!({"what": "copy_out", "bytes": bytes, "bytes_per_second": get}));
         cell.destroy().unwrap();
     }
 }
@@ -253,6 +251,10 @@ fn run_true(cell: &mut Cell) {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let end = cell.exec(&exec("/bin/true", &[]), [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
     assert_eq!((end.ended, end.survivors), (Ended::Exited(0), 0));
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap()
 }
 
 /// The private memory of a cell's own processes.

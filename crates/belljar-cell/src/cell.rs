@@ -404,8 +404,6 @@ pub struct Control {
 pub struct Created {
     /// The process id of its init on the host.
     pub init: i32,
-    /// What is in force.
-    pub controls: Vec<Control>,
     /// What kind of link comes with it.
     pub link: Option<LinkKind>,
     /// `root` or `user`: whose powers made it.
@@ -447,7 +445,7 @@ pub struct Status {
     pub created_ms: u64,
     /// What it was made from.
     pub spec: CellSpec,
-    /// What is in force, and on which machine.
+    /// How it was made.
     pub created: Created,
     /// Milliseconds until its deadline, if it has one.
     pub left_ms: Option<u64>,
@@ -532,6 +530,8 @@ pub enum Request {
     },
     /// Tell about the cell.
     Status,
+    /// Tell what is in force.
+    Controls,
     /// Set a new deadline.
     Extend {
         /// Milliseconds from now.
@@ -574,6 +574,8 @@ pub enum Answer {
     Log,
     /// What is known about the cell.
     Status(Box<Status>),
+    /// What is in force.
+    Controls(Vec<Control>),
     /// Whether the processes really stand still: without control groups they do not.
     Frozen(bool),
     /// The network interfaces the guest has now.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cell::{
-    Answer, CellSpec, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size, Status, Stop,
+    Answer, CellSpec, Control, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size,
+    Status, Stop,
 };
 use crate::failure::Failure;
 use crate::kit::Kit;
@@ -260,7 +261,7 @@ impl Cell {
         };
         let mut log = LogReader::new(File::from(log));
         let mut drain = || -> Result<bool, CellError> {
-            while let Some(record) = log.next().map_err(talk)? {
+            while let Some(record) = log.read().map_err(talk)? {
                 if !each(record).map_err(talk)? {
                     return Ok(false);
                 }
@@ -292,6 +293,14 @@ impl Cell {
     pub fn status(&mut self) -> Result<Status, CellError> {
         match self.ask(&Request::Status, &[])? {
             Answer::Status(status) => Ok(*status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What is in force, and how that is known.
+    pub fn controls(&mut self) -> Result<Vec<Control>, CellError> {
+        match self.ask(&Request::Controls, &[])? {
+            Answer::Controls(controls) => Ok(controls),
             other => Err(unexpected(other)),
         }
     }
@@ -390,6 +399,7 @@ fn unexpected(answer: Answer) -> CellError {
         | Answer::Execs(_)
         | Answer::Log
         | Answer::Status(_)
+        | Answer::Controls(_)
         | Answer::Frozen(_)
         | Answer::Interfaces(_)
         | Answer::Done

@@ -36,10 +36,13 @@ pub(crate) const NAMESPACES: [(&str, LinkNameSpaceType); 6] = [
 ];
 
 /// What the keeper tells the init.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// The id maps are there; the mounts come along, or are to be cut off by the init itself.
-    Build,
+    /// The id maps are there: make what needs no specification. Only root's inits are told so; for an ordinary user the
+    /// init itself finds the mounts, and until then nothing of the host may be out of sight.
+    Prepare,
+    /// The id maps are there, and this is what to build; the mounts come along, or are to be cut off by the init itself.
+    Build(Box<CellSpec>),
     /// Kill everything but the init, or only what carries the mark, and count what is left.
     Sweep(Option<u64>),
     /// Only count, everything or what carries the mark.
@@ -73,8 +76,8 @@ pub(crate) enum Report {
 }
 
 /// The life of the init; never returns.
-pub(crate) fn live(spec: &CellSpec, ids: Ids, keeper: &Channel) -> ! {
-    let code = match set_up(spec, ids, keeper) {
+pub(crate) fn live(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> ! {
+    let code = match set_up(ids, weaknesses, keeper) {
         Ok(()) => serve(keeper),
         Err(report) => {
             // Nobody to tell is nobody to serve.
@@ -85,13 +88,10 @@ pub(crate) fn live(spec: &CellSpec, ids: Ids, keeper: &Channel) -> ! {
     kernel::exit_now(code)
 }
 
-fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
-    // What needs no id map is done while the keeper writes it.
-    let namespaces = begin(spec).map_err(Report::Failed)?;
-    let mounts = match keeper.receive::<Order>() {
-        Ok(Received::Message(Order::Build, mounts)) => mounts,
-        Ok(_) | Err(_) => return Err(Report::Failed(Failure::new("the keeper is gone"))),
-    };
+fn set_up(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> Result<(), Report> {
+    // What needs neither id map nor specification is done before there are any.
+    let namespaces = begin(weaknesses).map_err(Report::Failed)?;
+    let (spec, mounts) = hear_build(ids, weaknesses, keeper).map_err(Report::Failed)?;
     let link = match spec.network {
         Network::None => None,
         Network::Link => {
@@ -99,7 +99,7 @@ fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
         }
     };
     let mut descriptors = namespaces;
-    descriptors.push(build(spec, ids, mounts).map_err(Report::Failed)?);
+    descriptors.push(build(&spec, ids, mounts).map_err(Report::Failed)?);
     let kind = link.as_ref().map(|(kind, _)| *kind);
     descriptors.extend(link.map(|(_, descriptor)| descriptor));
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -108,25 +108,52 @@ fn set_up(spec: &CellSpec, ids: Ids, keeper: &Channel) -> Result<(), Report> {
 }
 
 /// While the host's /proc is in sight, and before a change of identity hides this process.
-fn begin(spec: &CellSpec) -> Result<Vec<OwnedFd>, Failure> {
-    make_namespaces(spec)?;
-    if !spec.is_weak(Weakness::HostNetwork) {
+fn begin(weaknesses: &[Weakness]) -> Result<Vec<OwnedFd>, Failure> {
+    kernel::map_code();
+    make_namespaces(weaknesses)?;
+    if !weaknesses.contains(&Weakness::HostNetwork) {
         link::raise_loopback().step(|| "raise the loopback".to_owned())?;
     }
-    rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     start_clocks()?;
     let names = NAMESPACES.iter().map(|(name, _)| *name).chain(["pid"]);
     names.map(|name| open(&format!("/proc/self/ns/{name}"), OFlags::RDONLY)).collect()
 }
 
 /// Done here and not by the cloning keeper, which has other things to do meanwhile.
-fn make_namespaces(spec: &CellSpec) -> Result<(), Failure> {
+fn make_namespaces(weaknesses: &[Weakness]) -> Result<(), Failure> {
     let mut all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
-    all.set(UnshareFlags::NEWNET, !spec.is_weak(Weakness::HostNetwork));
-    all.set(UnshareFlags::NEWIPC, !spec.is_weak(Weakness::ShareMessages));
+    all.set(UnshareFlags::NEWNET, !weaknesses.contains(&Weakness::HostNetwork));
+    all.set(UnshareFlags::NEWIPC, !weaknesses.contains(&Weakness::ShareMessages));
     // SAFETY: this process has one thread and shares nothing that these namespaces would separate.
     unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }
         .step(|| "create namespaces".to_owned())
+}
+
+/// Waits for what to build, and makes ready what all cells have.
+fn hear_build(
+    ids: Ids,
+    weaknesses: &[Weakness],
+    keeper: &Channel,
+) -> Result<(CellSpec, Vec<OwnedFd>), Failure> {
+    loop {
+        match keeper.receive::<Order>() {
+            Ok(Received::Message(Order::Prepare, _)) => {
+                become_init(ids)?;
+                root::prepare(weaknesses)?;
+            }
+            Ok(Received::Message(Order::Build(spec), mounts)) => return Ok((*spec, mounts)),
+            Ok(_) | Err(_) => return Err(Failure::new("the keeper is gone")),
+        }
+    }
+}
+
+/// Root's init is root inside; an ordinary user's stays who it is.
+fn become_init(ids: Ids) -> Result<(), Failure> {
+    if ids.is_range() {
+        kernel::clear_groups().step(|| "clear groups".to_owned())?;
+        become_user(0, 0)?;
+    }
+    watch_keeper()
 }
 
 /// Whether the cell is to share a namespace with the host, by a deliberate fault.
@@ -140,15 +167,15 @@ pub(crate) fn is_shared(spec: &CellSpec, kind: LinkNameSpaceType) -> bool {
 
 /// Builds the root and gives the folder of the cell's terminals.
 fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Failure> {
-    if ids.is_range() {
-        let (uid, gid) = ids.init_user(&spec.guest);
-        kernel::clear_groups().step(|| "clear groups".to_owned())?;
-        become_user(uid, gid)?;
-    }
-    watch_keeper()?;
+    rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
-        Ids::Caller { .. } => Sources::open(spec, ids, None)?,
+        Ids::Caller { .. } => {
+            become_init(ids)?;
+            let sources = Sources::open(spec, ids, None)?;
+            root::prepare(&spec.weaknesses)?;
+            sources
+        }
     };
     root::build(spec, ids, sources)?;
     let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
@@ -206,7 +233,7 @@ fn serve(keeper: &Channel) -> i32 {
             Ok(Received::Closed) | Err(_) => return 0,
         };
         let report = match order {
-            Order::Build => Err(Failure::new("the root stands already")),
+            Order::Prepare | Order::Build(_) => Err(Failure::new("the root stands already")),
             Order::Sweep(mark) => sweep(mark),
             Order::Count(mark) => others(mark).map(|count| Report::Swept { before: count, after: count }),
             Order::Interfaces => Ok(Report::Interfaces(interfaces())),

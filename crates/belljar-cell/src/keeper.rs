@@ -12,7 +12,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::cell::{
-    Answer, Created, Ended, ExecEnd, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop, Streams,
+    Answer, CellSpec, Created, Ended, ExecEnd, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop,
+    Streams,
 };
 use crate::command::{Finished, Running, now_ms};
 use crate::courier::Errand;
@@ -22,7 +23,7 @@ use crate::init::{Order, Report};
 use crate::kernel;
 use crate::kit::Kit;
 use crate::listener::Listener;
-use crate::site::{PATIENCE, Site, poll_for};
+use crate::site::{Ahead, PATIENCE, Site, poll_for};
 use crate::wire::{Channel, Received};
 
 /// How often what the kernel does not report by itself is looked at.
@@ -32,27 +33,56 @@ const REMEMBERED: usize = 1000;
 /// The longest wait at once.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// The life of a keeper that is forked before it is needed: it makes what all cells have, and waits for its client.
+pub(crate) fn wait_for_client(spawner: &Channel, kit: &Kit) -> i32 {
+    begin();
+    let ahead = Ahead::for_anybody();
+    match spawner.receive::<()>() {
+        Ok(Received::Message((), mut connections)) => match connections.pop() {
+            Some(connection) => keep(Channel::from_socket(connection), kit, ahead),
+            None => 2,
+        },
+        Ok(Received::Closed) | Err(_) => 0,
+    }
+}
+
 /// The keeper's life, in a process that was forked for it and has one thread.
 pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
+    begin();
+    keep(client, kit, None)
+}
+
+fn begin() {
+    kernel::map_code();
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
     kernel::wait_for_children();
+}
+
+fn keep(client: Channel, kit: &Kit, ahead: Option<Ahead>) -> i32 {
     let spec = match client.receive::<Request>() {
         Ok(Received::Message(Request::Create(spec), _)) => spec,
         _ => return 2,
     };
-    let (site, created, link) = match Site::raise(&spec, kit) {
+    let (site, created, link) = match Site::raise(&spec, kit, ahead) {
         Ok(made) => made,
         Err(answer) => return i32::from(client.send(&answer, &[]).is_err()),
     };
-    let keeper = match Keeper::new(site, created) {
-        Ok(keeper) => keeper,
-        Err((site, failure)) => {
+    match listen(&spec) {
+        Ok(listener) => Keeper::new(site, created, listener).serve(client, link),
+        Err(failure) => {
             site.destroy();
-            return i32::from(client.send(&Answer::Failed(failure), &[]).is_err());
+            i32::from(client.send(&Answer::Failed(failure), &[]).is_err())
         }
-    };
-    keeper.serve(client, link)
+    }
+}
+
+/// Only a cell that outlives its owner has to be found by others.
+fn listen(spec: &CellSpec) -> Result<Option<Listener>, Failure> {
+    match spec.lifetime {
+        Lifetime::Owner => Ok(None),
+        Lifetime::Until { .. } => Listener::open(&spec.cells.join(&spec.id)).map(Some),
+    }
 }
 
 /// A living cell and everybody who has to do with it.
@@ -104,31 +134,26 @@ enum End {
 const OWNER: u64 = 0;
 
 impl Keeper {
-    fn new(site: Site, created: Created) -> Result<Keeper, (Site, Failure)> {
-        let folder = site.spec.cells.join(&site.spec.id);
-        let logs = folder.join("logs");
-        let lasting = match site.spec.lifetime {
+    fn new(site: Site, created: Created, listener: Option<Listener>) -> Keeper {
+        let logs = site.spec.cells.join(&site.spec.id).join("logs");
+        let deadline = match site.spec.lifetime {
             Lifetime::Owner => None,
-            Lifetime::Until { after_ms } => Some(Duration::from_millis(after_ms)),
+            Lifetime::Until { after_ms } => Some(Instant::now() + Duration::from_millis(after_ms)),
         };
-        let listener = match lasting.map(|_| Listener::open(&folder)).transpose() {
-            Ok(listener) => listener,
-            Err(failure) => return Err((site, failure)),
-        };
-        Ok(Keeper {
+        Keeper {
             site,
             created,
             created_ms: now_ms(),
             state: State::Ready,
             listener,
-            deadline: lasting.map(|after| Instant::now() + after),
+            deadline,
             clients: BTreeMap::new(),
             next_client: OWNER,
             running: BTreeMap::new(),
             ended: BTreeMap::new(),
             next_command: 1,
             logs,
-        })
+        }
     }
 
     /// Tells the client that the cell is there, serves until the end, and takes the cell down.
@@ -347,6 +372,7 @@ impl Keeper {
             },
             Request::Execs => Ok(Answer::Execs(self.execs())),
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Request::Controls => self.site.controls().map(Answer::Controls),
             Request::Extend { after_ms } => Ok(self.extend(after_ms)),
             Request::Freeze => self.freeze(number),
             Request::Thaw => {

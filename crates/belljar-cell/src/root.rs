@@ -50,12 +50,21 @@ const PLAIN: Mode = Mode::from_raw_mode(0o755);
 /// What everybody may write to, and only the owner of a file remove it from.
 const SHARED: Mode = Mode::from_raw_mode(0o1777);
 
-/// Builds the root, makes it `/`, and drops every trace of the old one.
+/// Makes what is the same in every root, in a place of its own; nothing of the host is out of sight yet but the folder
+/// that the place is mounted on.
+pub(crate) fn prepare(weaknesses: &[Weakness]) -> Result<(), Failure> {
+    let mask = rustix::process::umask(Mode::empty());
+    enter_stage()?;
+    furnish(weaknesses)?;
+    rustix::process::umask(mask);
+    Ok(())
+}
+
+/// Builds the root where it was prepared, makes it `/`, and drops every trace of the old one.
 pub(crate) fn build(spec: &CellSpec, ids: Ids, sources: Sources) -> Result<(), Failure> {
     let mask = rustix::process::umask(Mode::empty());
     let Sources { workspace, private, certificates, image, layer, .. } = sources;
     let own = OwnFolders::of(&private);
-    enter_stage()?;
     match (&spec.root, layer) {
         (Root::Pieces(pieces), _) => build_of_pieces(spec, own, pieces, &image)?,
         (Root::Directory(_), Some(layer)) => build_overlay(spec, own, &image, &layer)?,
@@ -115,7 +124,6 @@ fn build_of_pieces(
     trees: &[OwnedFd],
 ) -> Result<(), Failure> {
     let here = Path::new("");
-    furnish(spec)?;
     write_basics(here, spec, own, None)?;
     write_accounts(here, &spec.guest)?;
     pivot()?;
@@ -130,7 +138,6 @@ fn build_overlay(
     layer: &OwnedFd,
 ) -> Result<(), Failure> {
     let lower = image.first().ok_or_else(|| Failure::new("receive the image's layer"))?;
-    furnish(spec)?;
     let trees = [cut_read_only("dev")?, cut("proc")?, cut_read_only("sys")?];
     for name in ["basics", "lower", "layer", "root"] {
         make_folder(Path::new(name), PLAIN)?;
@@ -177,12 +184,12 @@ fn cut_read_only(path: &str) -> Result<OwnedFd, Failure> {
 }
 
 /// Makes `dev`, `proc` and `sys` in the folder we are in, which is our own: no path in it can lead elsewhere.
-fn furnish(spec: &CellSpec) -> Result<(), Failure> {
+fn furnish(weaknesses: &[Weakness]) -> Result<(), Failure> {
     for name in MOUNT_POINTS {
         make_folder(Path::new(name), PLAIN)?;
     }
     furnish_dev()?;
-    furnish_proc(spec)?;
+    furnish_proc(weaknesses)?;
     furnish_sys()
 }
 
@@ -208,10 +215,10 @@ fn furnish_dev() -> Result<(), Failure> {
 ///
 /// All of it is read-only: /proc/sys and what else changes the machine, and what would change the order in which the
 /// kernel kills when memory runs out.
-fn furnish_proc(spec: &CellSpec) -> Result<(), Failure> {
+fn furnish_proc(weaknesses: &[Weakness]) -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
     mount("proc", "proc", "proc", flags, None::<&std::ffi::CStr>).step(|| "mount /proc".to_owned())?;
-    if spec.is_weak(Weakness::ShowKernelFiles) {
+    if weaknesses.contains(&Weakness::ShowKernelFiles) {
         return Ok(());
     }
     for (path, _) in HIDDEN_FILES.iter().filter(|(_, hidden)| *hidden == Hidden::Covered) {
@@ -555,7 +562,9 @@ mod tests {
             let spec = self.spec(root);
             in_namespaces(GUEST, || {
                 follow_the_host();
-                build(&spec, Ids::Range { base: 0 }, self.sources(&spec)).unwrap();
+                let sources = self.sources(&spec);
+                prepare(&[]).unwrap();
+                build(&spec, Ids::Range { base: 0 }, sources).unwrap();
                 look()
             })
         }
@@ -666,6 +675,7 @@ mod tests {
             let mut sources = ground.sources(&spec);
             sources.private =
                 names.iter().map(|name| cut(ground.path(name).to_str().unwrap()).unwrap()).collect();
+            prepare(&[]).unwrap();
             build(&spec, Ids::Range { base: 0 }, sources).unwrap();
             look()
         });

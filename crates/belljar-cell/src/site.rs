@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::attestation::{Attestation, Key};
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Isolation, Refusal, Weakness, Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Weakness, Workspace,
 };
 use crate::disk::{Capacity, Disk};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
@@ -24,6 +24,7 @@ use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
 use crate::lease::{Held, Lease};
 use crate::link::LinkKind;
+use crate::policy::{Need, Promise};
 use crate::probe::{self, Expected, Finding, Namespace};
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
@@ -32,6 +33,49 @@ use crate::workspace::find_socket;
 
 /// How long what was killed may take to be gone.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// An init that waits in namespaces of its own for what it is to build.
+///
+/// A spare keeper makes one before anybody asks: namespaces are what takes longest, and they are all alike.
+pub(crate) struct Ahead {
+    init: Child,
+    to_init: Channel,
+}
+
+impl Ahead {
+    /// Starts an init. For an ordinary user its ids depend on who the guest is to be.
+    pub(crate) fn make(guest: &Guest, ids: Ids, weaknesses: &[Weakness]) -> Result<Ahead, Answer> {
+        let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned()).map_err(Answer::Failed)?;
+        let cloned = kernel::clone((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64, None);
+        match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
+            Cloned::Parent(pid, pidfd) => {
+                let init = Child { pid, pidfd };
+                match ids.write_maps(pid, guest).and_then(|()| prepare(ids, &ours)) {
+                    Ok(()) => Ok(Ahead { init, to_init: ours }),
+                    Err(failure) => {
+                        end(&init, ours);
+                        Err(refused_namespaces(failure))
+                    }
+                }
+            }
+            Cloned::Child => {
+                drop(ours);
+                init::live(ids, weaknesses, &theirs)
+            }
+        }
+    }
+
+    /// Starts an init for whoever will ask; only root's are all alike.
+    pub(crate) fn for_anybody() -> Option<Ahead> {
+        let ids = Ids::for_this_process(std::process::id());
+        let nobody = Guest { uid: 0, gid: 0, name: String::new(), home: std::path::PathBuf::new() };
+        if ids.is_range() { Ahead::make(&nobody, ids, &[]).ok() } else { None }
+    }
+}
+
+fn prepare(ids: Ids, init: &Channel) -> Result<(), Failure> {
+    if ids.is_range() { init.send(&Order::Prepare, &[]).step(|| "start the init".to_owned()) } else { Ok(()) }
+}
 
 /// A cell that stands.
 pub(crate) struct Site {
@@ -43,6 +87,8 @@ pub(crate) struct Site {
     pub terminals: OwnedFd,
     /// The cell's own disk, when it has a limit.
     pub disk: Option<Disk>,
+    /// Whether an earlier probe of such a cell found every wall standing.
+    attested: bool,
     /// The namespaces of the host, as the probe must not find them.
     outside: Vec<Namespace>,
     init: Child,
@@ -50,12 +96,104 @@ pub(crate) struct Site {
     lease: Held,
 }
 
+/// A cell in the making: what exists before its root does, so that it can be undone.
+struct Shell {
+    lease: Held,
+    init: Child,
+    to_init: Channel,
+    disk: Option<Disk>,
+}
+
+impl Shell {
+    fn make(
+        spec: &CellSpec,
+        ids: Ids,
+        groups: Option<&Groups>,
+        ahead: Option<Ahead>,
+    ) -> Result<Shell, Answer> {
+        // One that was made ahead is sound, and has its mounts already.
+        let ahead = ahead.filter(|_| spec.weaknesses.is_empty() && spec.limits.disk.is_none());
+        match plan_disk(spec, ids)? {
+            Some(limit) => Shell::with_disk(spec, ids, groups, limit),
+            None => Shell::without_disk(spec, ids, groups, ahead),
+        }
+    }
+
+    /// The init first, so that it makes its namespaces while this process makes folders and groups.
+    fn without_disk(
+        spec: &CellSpec,
+        ids: Ids,
+        groups: Option<&Groups>,
+        ahead: Option<Ahead>,
+    ) -> Result<Shell, Answer> {
+        let Ahead { init, to_init } = match ahead {
+            Some(ahead) => ahead,
+            None => Ahead::make(&spec.guest, ids, &spec.weaknesses)?,
+        };
+        match take_lease(spec, groups) {
+            Ok(lease) => Ok(Shell { lease, init, to_init, disk: None }),
+            Err(answer) => {
+                end(&init, to_init);
+                Err(answer)
+            }
+        }
+    }
+
+    /// The disk first: its mount must be there when the init gets its own.
+    fn with_disk(
+        spec: &CellSpec,
+        ids: Ids,
+        groups: Option<&Groups>,
+        limit: DiskLimit,
+    ) -> Result<Shell, Answer> {
+        let lease = take_lease(spec, groups)?;
+        let made = make_disk(spec, ids, limit)
+            .map_err(Answer::Failed)
+            .and_then(|disk| Ok((disk, Ahead::make(&spec.guest, ids, &spec.weaknesses)?)));
+        match made {
+            Ok((disk, Ahead { init, to_init })) => Ok(Shell { lease, init, to_init, disk: Some(disk) }),
+            Err(answer) => {
+                lease.release();
+                Err(answer)
+            }
+        }
+    }
+
+    /// Takes it all down and gives back why.
+    fn undo(self, answer: Answer) -> Answer {
+        end(&self.init, self.to_init);
+        self.lease.release();
+        answer
+    }
+}
+
+/// What the init hands out when the root stands.
+struct Inside {
+    namespaces: Vec<(LinkNameSpaceType, OwnedFd)>,
+    processes: OwnedFd,
+    terminals: OwnedFd,
+    link: Option<(LinkKind, OwnedFd)>,
+}
+
+impl Inside {
+    fn sort(spec: &CellSpec, kind: Option<LinkKind>, mut descriptors: Vec<OwnedFd>) -> Option<Inside> {
+        let link = match kind {
+            Some(kind) => Some((kind, descriptors.pop()?)),
+            None => None,
+        };
+        let (terminals, processes) = (descriptors.pop()?, descriptors.pop()?);
+        let kinds = init::NAMESPACES.iter().map(|(_, kind)| *kind);
+        let namespaces = kinds.zip(descriptors).filter(|(kind, _)| !init::is_shared(spec, *kind)).collect();
+        Some(Inside { namespaces, processes, terminals, link })
+    }
+}
+
 /// What a cell brings with it.
 pub(crate) type Made = (Site, Created, Option<OwnedFd>);
 
 impl Site {
     /// Makes a cell; what was made is undone when a part cannot be had.
-    pub(crate) fn raise(spec: &CellSpec, kit: &Kit) -> Result<Made, Answer> {
+    pub(crate) fn raise(spec: &CellSpec, kit: &Kit, ahead: Option<Ahead>) -> Result<Made, Answer> {
         let groups = plan_groups(spec, kit)?;
         look_at_workspace(spec)?;
         let ids = Ids::for_this_process(std::process::id());
@@ -63,72 +201,23 @@ impl Site {
             ids::enter_lobby().map_err(refused_namespaces)?;
         }
         let score = OomScore::open().map_err(Answer::Failed)?;
-        let limit = plan_disk(spec, ids)?;
-        let (lease, init, to_init, disk) = match limit {
-            // Its mounts must be there before the init copies them.
-            Some(limit) => {
-                let lease = take_lease(spec, groups.as_ref())?;
-                match make_disk(spec, ids, limit).map_err(Answer::Failed).and_then(|disk| {
-                    let (init, to_init) = start_init(spec, ids)?;
-                    Ok((disk, init, to_init))
-                }) {
-                    Ok((disk, init, to_init)) => (lease, init, to_init, Some(disk)),
-                    Err(answer) => {
-                        lease.release();
-                        return Err(answer);
-                    }
-                }
-            }
-            // First, so that it makes its namespaces while this process makes folders and groups.
-            None => {
-                let (init, to_init) = start_init(spec, ids)?;
-                match take_lease(spec, groups.as_ref()) {
-                    Ok(lease) => (lease, init, to_init, None),
-                    Err(answer) => {
-                        end(&init, to_init);
-                        return Err(answer);
-                    }
-                }
-            }
+        let shell = Shell::make(spec, ids, groups.as_ref(), ahead)?;
+        let begun = begin(spec, ids, groups.as_ref(), &shell);
+        // While the init builds: what an earlier probe of such a cell found.
+        let attested = attested(spec, ids, groups.as_ref());
+        let inside = match begun.and_then(|()| hear_ready(&shell.to_init, spec)) {
+            Ok(inside) => inside,
+            Err(answer) => return Err(shell.undo(answer)),
         };
-        let built = build(spec, ids, groups.as_ref(), &init, &to_init);
-        let (kind, mut descriptors) = match built {
-            Ok(built) => built,
-            Err(answer) => {
-                end(&init, to_init);
-                lease.release();
-                return Err(answer);
-            }
-        };
-        let link = if kind.is_some() { descriptors.pop() } else { None };
-        let (Some(terminals), Some(processes)) = (descriptors.pop(), descriptors.pop()) else {
-            end(&init, to_init);
-            lease.release();
-            return Err(Answer::Failed(Failure::new("the init's answer is incomplete")));
-        };
-        let namespaces = init::NAMESPACES.iter().map(|(_, kind)| *kind).zip(descriptors);
-        let namespaces = namespaces.filter(|(kind, _)| !init::is_shared(spec, *kind)).collect();
-        let door = Door {
-            namespaces,
-            ids,
-            guest: spec.guest.clone(),
-            limits: spec.limits,
-            filter: kit.filter.clone(),
-            score,
-            weaknesses: spec.weaknesses.clone(),
-        };
-        let site = Site {
-            spec: spec.clone(),
-            groups,
-            ids,
-            door,
-            terminals,
-            disk,
-            outside: kit.outside.clone(),
-            init,
-            to_init,
-            lease,
-        };
+        let Inside { namespaces, processes, terminals, link } = inside;
+        let (guest, limits, filter) = (spec.guest.clone(), spec.limits, kit.filter);
+        let door =
+            Door { namespaces, ids, guest, limits, filter, score, weaknesses: spec.weaknesses.clone() };
+        let Shell { lease, init, to_init, disk } = shell;
+        let outside = kit.outside.clone();
+        let spec = spec.clone();
+        let site = Site { spec, groups, ids, door, terminals, disk, attested, outside, init, to_init, lease };
+        let (kind, link) = link.unzip();
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
             Ok(created) => Ok((site, created, link)),
             Err(answer) => {
@@ -146,18 +235,18 @@ impl Site {
     }
 
     fn describe(&self, link: Option<LinkKind>) -> Result<Created, Answer> {
-        let controls = self.attest().map_err(Answer::Failed)?;
-        if let Some(refusal) = refusal(&controls, self.spec.isolation)
-            && self.spec.weaknesses.is_empty()
-        {
+        // Whoever asked for a fault wants it.
+        if self.spec.weaknesses.is_empty() {
+            self.prove()?;
+        }
+        if let Some(refusal) = refusal(&self.limits(), self.spec.isolation) {
             return Err(Answer::Refused(refusal));
         }
         Ok(Created {
             init: self.init.pid.as_raw_nonzero().get(),
-            controls,
             link,
-            mode: self.mode().to_owned(),
-            groups: self.version().to_owned(),
+            mode: mode(self.ids).to_owned(),
+            groups: version(self.groups.as_ref()).to_owned(),
         })
     }
 
@@ -177,38 +266,40 @@ impl Site {
         kill(&self.init);
     }
 
-    /// What the full probe found, now or earlier in this boot, and the groups' own word.
-    fn attest(&self) -> Result<Vec<Control>, Failure> {
-        let findings = match self.key().map(|key| (Attestation::load(self.attestations(), &key), key)) {
-            Some((Some(findings), _)) => findings,
-            Some((None, key)) => {
-                Attestation::forget_old(self.attestations());
-                Attestation::store(self.attestations(), &key, &self.probe()?)?
-            }
-            // A kernel that does not tell its boot is asked every time.
+    /// Makes sure that every wall stands: by what an earlier probe found in this boot, or by a probe now.
+    fn prove(&self) -> Result<(), Answer> {
+        if self.attested {
+            return Ok(());
+        }
+        let findings = self.probe().map_err(Answer::Failed)?;
+        if let Some(broken) = findings.iter().find(|finding| is_broken(finding)) {
+            let says = format!("`{}` does not hold: {}", broken.control, broken.proof);
+            return Err(Answer::Refused(Refusal::Isolation(says)));
+        }
+        // A kernel that does not tell its boot is asked every time.
+        let Some(key) = key(&self.spec, self.ids, self.groups.as_ref()) else { return Ok(()) };
+        Attestation::forget_old(attestations(&self.spec));
+        Attestation::store(attestations(&self.spec), &key, &findings).map_err(Answer::Failed)?;
+        Ok(())
+    }
+
+    /// What is in force: the findings of the full probe, and the kernel's own word on the limits.
+    pub(crate) fn controls(&self) -> Result<Vec<Control>, Failure> {
+        let key = key(&self.spec, self.ids, self.groups.as_ref());
+        let known = key.and_then(|key| Attestation::load(attestations(&self.spec), &key));
+        let findings = match known {
+            Some(findings) => findings,
             None => self.probe()?,
         };
         let mut controls: Vec<Control> = probe::confirmed(findings).into_iter().map(control).collect();
-        controls.extend(limit_controls(&self.spec, self.groups.as_ref()));
-        controls.extend(self.spec.limits.disk.map(|limit| disk_control(limit, self.disk.as_ref())));
+        controls.extend(self.limits());
         Ok(controls)
     }
 
-    fn key(&self) -> Option<Key> {
-        Key::for_cell(&self.spec, self.mode(), self.version()).ok()
-    }
-
-    /// Beside the cells, which come and go.
-    fn attestations(&self) -> &Path {
-        self.spec.cells.parent().unwrap_or(&self.spec.cells)
-    }
-
-    fn mode(&self) -> &'static str {
-        if self.ids.is_range() { "root" } else { "user" }
-    }
-
-    fn version(&self) -> &'static str {
-        self.groups.as_ref().map_or("none", |groups| groups.version.name())
+    fn limits(&self) -> Vec<Control> {
+        let mut controls = limit_controls(&self.spec, self.groups.as_ref());
+        controls.extend(self.spec.limits.disk.map(|limit| disk_control(limit, self.disk.as_ref())));
+        controls
     }
 
     /// Lets the full probe in.
@@ -338,27 +429,6 @@ fn make_disk(spec: &CellSpec, ids: Ids, limit: DiskLimit) -> Result<Disk, Failur
     Disk::make(&spec.cells.join(&spec.id), &Scratch::disk(spec), limit, owner)
 }
 
-fn start_init(spec: &CellSpec, ids: Ids) -> Result<(Child, Channel), Answer> {
-    let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned()).map_err(Answer::Failed)?;
-    let cloned = kernel::clone((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64, None);
-    match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
-        Cloned::Parent(pid, pidfd) => {
-            let init = Child { pid, pidfd };
-            match ids.write_maps(pid, &spec.guest) {
-                Ok(()) => Ok((init, ours)),
-                Err(failure) => {
-                    end(&init, ours);
-                    Err(refused_namespaces(failure))
-                }
-            }
-        }
-        Cloned::Child => {
-            drop(ours);
-            init::live(spec, ids, &theirs)
-        }
-    }
-}
-
 fn refused_namespaces(failure: Failure) -> Answer {
     match failure.errno {
         libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => Answer::Refused(Refusal::Isolation(
@@ -368,28 +438,25 @@ fn refused_namespaces(failure: Failure) -> Answer {
     }
 }
 
-type Built = (Option<LinkKind>, Vec<OwnedFd>);
-
-/// Makes folders and groups, hands the mounts over and waits until the root stands.
-fn build(
-    spec: &CellSpec,
-    ids: Ids,
-    groups: Option<&Groups>,
-    init: &Child,
-    to_init: &Channel,
-) -> Result<Built, Answer> {
+/// Makes folders and groups and hands the mounts over; the init goes on by itself.
+fn begin(spec: &CellSpec, ids: Ids, groups: Option<&Groups>, shell: &Shell) -> Result<(), Answer> {
     let scratch = Scratch::of(spec).create(spec, ids);
     scratch.map_err(Answer::Failed)?;
-    let sources = cut_sources(spec, ids, init.pid).map_err(Answer::Failed)?;
+    let sources = cut_sources(spec, ids, shell.init.pid).map_err(Answer::Failed)?;
     let descriptors = sources.as_ref().map(Sources::descriptors).unwrap_or_default();
-    let sent = to_init.send(&Order::Build, &descriptors);
+    let sent = shell.to_init.send(&Order::Build(Box::new(spec.clone())), &descriptors);
     sent.step(|| "start the init".to_owned()).map_err(Answer::Failed)?;
     drop(sources);
-    if let Some(groups) = groups {
-        groups.create(&spec.limits).map_err(Answer::Failed)?;
+    match groups {
+        Some(groups) => groups.create(&spec.limits).map_err(Answer::Failed),
+        None => Ok(()),
     }
+}
+
+fn hear_ready(to_init: &Channel, spec: &CellSpec) -> Result<Inside, Answer> {
     match hear(to_init).map_err(Answer::Failed)? {
-        (Report::Ready { link }, descriptors) => Ok((link, descriptors)),
+        (Report::Ready { link }, descriptors) => Inside::sort(spec, link, descriptors)
+            .ok_or_else(|| Answer::Failed(Failure::new("the init's answer is incomplete"))),
         (Report::Refused(refusal), _) => Err(Answer::Refused(refusal)),
         (Report::Failed(failure), _) => Err(Answer::Failed(failure)),
         (Report::Swept { .. } | Report::Interfaces(_), _) => {
@@ -445,19 +512,38 @@ fn read_all_of_mark(pipe: &OwnedFd) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was asked for and is not in force: a broken control always, a missing limit unless the task takes that.
-fn refusal(controls: &[Control], isolation: Isolation) -> Option<Refusal> {
-    let says = |control: &Control| {
-        format!(
-            "`{}` is {} instead of {}: {}",
-            control.control, control.enforced, control.requested, control.proof
-        )
-    };
-    if let Some(broken) = controls.iter().find(|control| control.enforced == "broken") {
-        return Some(Refusal::Isolation(says(broken)));
-    }
-    let missing = controls.iter().find(|control| control.enforced != control.requested)?;
-    (isolation == Isolation::Full).then(|| Refusal::Limits(says(missing)))
+fn mode(ids: Ids) -> &'static str {
+    if ids.is_range() { "root" } else { "user" }
+}
+
+fn version(groups: Option<&Groups>) -> &'static str {
+    groups.map_or("none", |groups| groups.version.name())
+}
+
+fn attested(spec: &CellSpec, ids: Ids, groups: Option<&Groups>) -> bool {
+    key(spec, ids, groups).is_some_and(|key| Attestation::vouches(attestations(spec), &key))
+}
+
+fn key(spec: &CellSpec, ids: Ids, groups: Option<&Groups>) -> Option<Key> {
+    Key::for_cell(spec, mode(ids), version(groups)).ok()
+}
+
+/// Beside the cells, which come and go.
+fn attestations(spec: &CellSpec) -> &Path {
+    spec.cells.parent().unwrap_or(&spec.cells)
+}
+
+/// A wall that does not stand; what is only an extra may be missing.
+fn is_broken(finding: &Finding) -> bool {
+    !finding.holds && Promise::named(&finding.control).is_none_or(|promise| promise.need == Need::Wall)
+}
+
+/// A limit that was asked for and is not in force, unless the task takes that.
+fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
+    let missing = limits.iter().find(|control| control.enforced != control.requested)?;
+    let Control { control, requested, enforced, proof } = missing;
+    let says = format!("`{control}` is {enforced} instead of {requested}: {proof}");
+    (isolation == Isolation::Full).then_some(Refusal::Limits(says))
 }
 
 fn control(finding: Finding) -> Control {

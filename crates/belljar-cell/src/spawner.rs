@@ -3,7 +3,7 @@
 //! A process with threads must not fork and go on; and starting a program for every cell costs more than the cell.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -55,7 +55,7 @@ impl Spawner {
     pub(crate) fn spawn(&self) -> io::Result<Channel> {
         let (ours, theirs) = Channel::pair()?;
         let theirs = theirs.into_socket();
-        self.channel.send(&(), &[std::os::fd::AsFd::as_fd(&theirs)])?;
+        self.channel.send(&(), &[theirs.as_fd()])?;
         Ok(ours)
     }
 }
@@ -74,11 +74,32 @@ fn live() -> i32 {
     let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else { return 2 };
     let client = Channel::from_socket(socket);
     let kit = Kit::prepare();
+    let mut spare = fork_spare(&kit).ok();
     loop {
         let Ok(Received::Message((), descriptors)) = client.receive::<()>() else { return 0 };
         for descriptor in descriptors {
-            // A keeper that cannot be forked closes its connection, which tells the client.
-            let _ = fork_keeper(descriptor, &kit);
+            if spare.take().is_none_or(|spare| spare.send(&(), &[descriptor.as_fd()]).is_err()) {
+                // A keeper that cannot be forked closes its connection, which tells the client.
+                let _ = fork_keeper(descriptor, &kit);
+            }
+            // For the next one, while this one is at work.
+            spare = fork_spare(&kit).ok();
+        }
+    }
+}
+
+/// Forks a keeper that nobody needs yet.
+fn fork_spare(kit: &Kit) -> io::Result<Channel> {
+    let (ours, theirs) = Channel::pair()?;
+    let theirs = theirs.into_socket();
+    match kernel::clone(0, None)? {
+        Cloned::Parent(..) => Ok(ours),
+        Cloned::Child => {
+            let code = match strip(&theirs) {
+                Ok(()) => keeper::wait_for_client(&Channel::from_socket(theirs), kit),
+                Err(_) => 2,
+            };
+            kernel::exit_now(code)
         }
     }
 }

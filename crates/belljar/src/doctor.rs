@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    CellSpec, Created, Guest, Isolation, Lifetime, Limits, Network, Refusal, Root, Workspace,
+    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Refusal, Root, Workspace,
 };
 use belljar_cell::client::CellError;
 use belljar_cell::parents::{NoParents, Parents, Version};
@@ -111,8 +111,7 @@ fn caller() -> Check {
 /// Makes a real sandbox of the image `host` and reports what the probe inside proved.
 fn sandbox(options: &DoctorOptions) -> Vec<Check> {
     match trial(options, root(&Image::Host), Network::None) {
-        Ok(created) => created
-            .controls
+        Ok((_, controls)) => controls
             .iter()
             .filter(|control| control.requested == "yes")
             .map(|control| Check::new(&control.control, Status::Ok, control.proof.clone()))
@@ -208,7 +207,7 @@ fn delegation(mut check: Check) -> Check {
 
 fn link(options: &DoctorOptions) -> Check {
     match trial(options, root(&Image::Host), Network::Link) {
-        Ok(created) => {
+        Ok((created, _)) => {
             let kind = created.link.map_or("none", |kind| match kind {
                 belljar_cell::link::LinkKind::Tun => "a TUN device",
                 belljar_cell::link::LinkKind::Packet => {
@@ -223,7 +222,11 @@ fn link(options: &DoctorOptions) -> Check {
 }
 
 /// A sandbox that is made, probed and removed.
-fn trial(options: &DoctorOptions, root: Root, network: Network) -> Result<Created, CellError> {
+fn trial(
+    options: &DoctorOptions,
+    root: Root,
+    network: Network,
+) -> Result<(Created, Vec<Control>), CellError> {
     static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let id = format!("doctor-{}-{number}", std::process::id());
@@ -245,9 +248,10 @@ fn trial(options: &DoctorOptions, root: Root, network: Network) -> Result<Create
         weaknesses: Vec::new(),
     };
     let made = options.engine.start(&spec).and_then(belljar_cell::client::Pending::wait);
-    let result = made.and_then(|(cell, created, link)| {
+    let result = made.and_then(|(mut cell, created, link)| {
         drop(link);
-        cell.destroy().map(|_| created)
+        let controls = cell.controls()?;
+        cell.destroy().map(|_| (created, controls))
     });
     // Empty, and of no use to anybody.
     let _ = fs::remove_dir(&workspace);

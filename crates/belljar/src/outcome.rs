@@ -65,7 +65,7 @@ outcomes! {
     Timeout, "timeout", Some(Program), 124, "the command ran out of time";
     OutOfMemory, "out_of_memory", Some(Program), 1, "the kernel ended the command for memory";
     OutputLimit, "output_limit", Some(Program), 1, "the command was ended for writing too much output";
-    DiskLimit, "disk_limit", Some(Program), 1, "the command was ended for filling its disk allowance";
+    DiskLimit, "disk_limit", Some(Program), 1, "the command failed with its disk allowance full";
     CpuTimeLimit, "cpu_time_limit", Some(Program), 1, "the command was ended for using up its processor time";
     KilledBySignal, "killed_by_signal", Some(Program), 1, "the command was ended by a signal";
     CommandNotFound, "command_not_found", Some(Task), 1, "the command does not exist in the image";
@@ -107,7 +107,7 @@ pub enum Ending {
     /// It was ended for too much output; `exit_code` is 137. A task's output is never cut short so: beyond the cap it
     /// is dropped and counted.
     OutputLimit,
-    /// It was ended for filling its disk allowance; `exit_code` is 137.
+    /// It failed with its disk allowance full; `exit_code` is its own.
     DiskLimit,
     /// It was ended for using up its processor time; `exit_code` is 137.
     CpuTimeLimit,

@@ -117,7 +117,7 @@ pub struct Info {
     pub memory_bytes: Option<u64>,
     /// The keeper's process id.
     pub keeper: u32,
-    /// What is enforced, and how that is known.
+    /// What is enforced, and how that is known; a list of sandboxes leaves it out.
     pub controls: Vec<cell::Control>,
 }
 
@@ -168,7 +168,7 @@ impl Sandboxes {
         let after_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         let spec = self.spec(recipe, Lifetime::Until { after_ms })?;
         let (mut cell, ..) = self.engine.start(&spec).and_then(|pending| pending.wait()).map_err(fault)?;
-        Ok(info(cell.status().map_err(fault)?))
+        describe(&mut cell)
     }
 
     /// Makes a sandbox that ends with the value returned, or with this process.
@@ -252,7 +252,7 @@ impl Sandboxes {
         let thawed = parent.cell.thaw().map_err(fault);
         let (mut cell, ..) = made.map_err(fault)?;
         thawed?;
-        Ok(info(cell.status().map_err(fault)?))
+        describe(&mut cell)
     }
 
     fn spec(&self, recipe: &Recipe, lifetime: Lifetime) -> Result<CellSpec, Fault> {
@@ -348,6 +348,12 @@ fn image_of(spec: &CellSpec) -> String {
     }
 }
 
+/// Everything about a sandbox, what is enforced included.
+fn describe(cell: &mut Cell) -> Result<Info, Fault> {
+    let status = cell.status().map_err(fault)?;
+    Ok(Info { controls: cell.controls().map_err(fault)?, ..info(status) })
+}
+
 fn info(status: Status) -> Info {
     Info {
         state: status.state,
@@ -366,7 +372,7 @@ fn info(status: Status) -> Info {
         running: status.running,
         memory_bytes: status.memory,
         keeper: status.keeper,
-        controls: status.created.controls,
+        controls: Vec::new(),
         id: status.spec.id,
     }
 }
@@ -425,7 +431,7 @@ impl Live {
 
     /// What is known about it.
     pub fn info(&mut self) -> Result<Info, Fault> {
-        self.cell.status().map(info).map_err(fault)
+        describe(&mut self.cell)
     }
 
     /// Ends the running command from another thread.

@@ -114,7 +114,7 @@ impl Engine for Embedded {
             _ => None,
         };
         let engine = engine_record(&created);
-        let mut controls: Vec<ControlRecord> = created.controls.iter().map(control).collect();
+        let mut controls: Vec<ControlRecord> = cell.controls().map_err(fault)?.iter().map(control).collect();
         match network_control(order.network, &cell.interfaces().map_err(fault)?) {
             // Whoever asked for a fault wants it.
             Err(_) if !self.weaknesses.is_empty() => {}

@@ -57,7 +57,8 @@ fn the_table_of_run_commands() {
         ("make test", TimedOut, 124, O::Timeout, O::Timeout),
         ("make test", OutOfMemory, 137, O::OutOfMemory, O::OutOfMemory),
         ("make test", OutputLimit, 137, O::OutputLimit, O::OutputLimit),
-        ("make test", DiskLimit, 137, O::DiskLimit, O::DiskLimit),
+        ("make test", DiskLimit, 1, O::DiskLimit, O::DiskLimit),
+        ("make test", CpuTimeLimit, 137, O::CpuTimeLimit, O::CpuTimeLimit),
         ("make test", Interrupted, 130, O::Interrupted, O::Interrupted),
         ("make test", NotStarted, 125, O::SandboxError, O::SandboxError),
     ];
@@ -204,6 +205,7 @@ fn the_catalogue_reads_well() {
     1 Program out_of_memory
     1 Program output_limit
     1 Program disk_limit
+    1 Program cpu_time_limit
     1 Program killed_by_signal
     1 Task command_not_found
     1 Task command_not_executable
@@ -253,6 +255,7 @@ fn any_ending() -> impl Strategy<Value = Ending> {
         Ending::OutOfMemory,
         Ending::OutputLimit,
         Ending::DiskLimit,
+        Ending::CpuTimeLimit,
         Ending::Interrupted,
         Ending::NotStarted,
     ])

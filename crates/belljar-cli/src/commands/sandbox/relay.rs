@@ -209,11 +209,11 @@ impl Relay {
             return;
         }
         if self.lanes.iter().any(Lane::has_more) {
-            self.lanes.iter_mut().for_each(Lane::shut);
+            self.lanes.iter_mut().for_each(Lane::halt);
             self.stop(Stop::OutputLimit);
         } else if self.lanes[lane].standing() == Standing::Reading {
             // Woken by it, although there is nothing in it: it has ended.
-            self.lanes[lane].shut();
+            self.lanes[lane].halt();
         }
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Lane {
     held: Vec<u8>,
     /// Nothing more can be written at the moment.
     blocked: bool,
+    /// Nothing more is taken from the guest, whose end stays open.
+    halted: bool,
     buffer: Vec<u8>,
 }
 
@@ -96,21 +98,33 @@ impl Lane {
             Sink::Exact(to) if takes_pages(*to) => Way::Splice(Width::Narrow),
             _ => Way::Copy(step(&sink)),
         };
-        Lane { from: Some(from), sink, way, held: Vec::new(), blocked: false, buffer: Vec::new() }
+        Lane::new(from, sink, way)
     }
 
     /// A lane from a terminal.
     pub(crate) fn from_terminal(from: OwnedFd, sink: Sink) -> Lane {
         let way = Way::Copy(step(&sink));
-        Lane { from: Some(from), sink, way, held: Vec::new(), blocked: false, buffer: Vec::new() }
+        Lane::new(from, sink, way)
+    }
+
+    fn new(from: OwnedFd, sink: Sink, way: Way) -> Lane {
+        Lane {
+            from: Some(from),
+            sink,
+            way,
+            held: Vec::new(),
+            blocked: false,
+            halted: false,
+            buffer: Vec::new(),
+        }
     }
 
     /// What it waits for.
     pub(crate) fn standing(&self) -> Standing {
-        match (&self.from, self.blocked || !self.held.is_empty()) {
+        match (self.from.is_some() && !self.halted, self.blocked || !self.held.is_empty()) {
             (_, true) => Standing::Writing,
-            (Some(_), false) => Standing::Reading,
-            (None, false) => Standing::Over,
+            (true, false) => Standing::Reading,
+            (false, false) => Standing::Over,
         }
     }
 
@@ -152,7 +166,7 @@ impl Lane {
             return self.write();
         }
         let Some(from) = &self.from else { return Ok(Moved::Nothing) };
-        if *left == 0 {
+        if *left == 0 || self.halted {
             return Ok(Moved::Nothing);
         }
         match self.way {
@@ -241,17 +255,18 @@ impl Lane {
 
     /// Whether the guest has written something that was not yet read.
     pub(crate) fn has_more(&self) -> bool {
-        self.from.as_ref().is_some_and(|from| has_bytes(from.as_fd()))
+        !self.halted && self.from.as_ref().is_some_and(|from| has_bytes(from.as_fd()))
     }
 
-    /// Takes nothing more from the guest.
-    pub(crate) fn shut(&mut self) {
-        self.from = None;
+    /// Takes nothing more from the guest, and lets it wait rather than learn of it.
+    pub(crate) fn halt(&mut self) {
+        self.halted = true;
         self.blocked = false;
     }
 
     fn close(&mut self) {
-        self.shut();
+        self.from = None;
+        self.blocked = false;
         self.held.clear();
     }
 
