@@ -26,8 +26,9 @@ const MAKERS: [&str; 4] = ["/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs"
 const OVERHEAD: u64 = 4 << 20;
 /// The size of one inode.
 const INODE: u64 = 256;
-/// What is left when a file system is full for all practical purposes.
-const CRUMBS: u64 = 64 << 10;
+/// What may be left when a file system is full for all practical purposes: the kernel finds room for as much as this at
+/// once, or for nothing of it.
+const CRUMBS: u64 = 2 << 20;
 /// How often another process may be quicker to take a free loop device.
 const TRIES: u32 = 64;
 
@@ -95,8 +96,9 @@ impl Disk {
 
     /// Whether it is full.
     pub(crate) fn is_full(&self) -> bool {
-        rustix::fs::fstatvfs(&self.top)
-            .is_ok_and(|found| found.f_bavail * found.f_frsize <= CRUMBS || found.f_favail == 0)
+        rustix::fs::fstatvfs(&self.top).is_ok_and(|found| {
+            found.f_bavail <= (CRUMBS / found.f_frsize).min(found.f_blocks / 8) || found.f_favail == 0
+        })
     }
 }
 

@@ -1,7 +1,9 @@
 //! The suite itself on trial: an engine with a fault must fail the rows that are about it, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +11,10 @@ use std::time::Duration;
 
 use belljar::conformance::{Report, RowOutcome, RowResult, Runner, Selection};
 use belljar::engine::embedded::Embedded;
-use belljar::engine::{Command, Engine, Exit, Made, NetworkSink, Order, Sandbox};
+use belljar::engine::{
+    ArchiveLimits, Command, CommandLimits, DiskLimit, Engine, Exit, Made, NetworkSink, Order, Sandbox, Stop,
+    Stopper,
+};
 use belljar::interrupt::Interrupt;
 use belljar::limits::{Bytes, Cpus};
 use belljar::outcome::Ending;
@@ -166,6 +171,24 @@ enum Spoil {
     Survivors,
     /// Controls are not enforced as asked for.
     Controls,
+    /// There is nothing to read.
+    Input,
+    /// A command has no limits of its own.
+    Limits,
+    /// A command is never another user.
+    CommandUser,
+    /// There are no terminals.
+    Terminal,
+    /// Disk without a bound.
+    Disk,
+    /// Whoever is stopped was interrupted.
+    Reasons,
+    /// The others wait while a command runs.
+    OneByOne,
+    /// Nothing is ever carried, and nobody is told.
+    Carrying,
+    /// What is carried out has more than what is inside.
+    Leak,
 }
 
 const SPOILED: &[(Spoil, &[&str])] = &[
@@ -198,6 +221,18 @@ const SPOILED: &[(Spoil, &[&str])] = &[
     (Spoil::Removal, &["exit-0", "sandbox-unused", "sandbox-id-again"]),
     (Spoil::Survivors, &["exit-0", "left-behind"]),
     (Spoil::Controls, &["sandbox-controls"]),
+    (Spoil::Input, &["stdin-bytes", "stdin-large", "stdin-by-parts", "stdin-reopened-by-name"]),
+    (Spoil::Limits, &["command-memory", "command-processes", "command-open-files", "together-memory"]),
+    (Spoil::CommandUser, &["command-user", "command-root"]),
+    (Spoil::Terminal, &["terminal", "terminal-left-behind", "terminal-of-another"]),
+    (Spoil::Disk, &["disk-full", "disk-full-of-files", "disk-within"]),
+    (Spoil::Reasons, &["output-limit", "output-limit-of-a-tree"]),
+    (Spoil::OneByOne, &["together-times"]),
+    (
+        Spoil::Carrying,
+        &["put-and-get", "put-files", "get-missing", "put-upwards", "put-through-a-link", "carry-race"],
+    ),
+    (Spoil::Leak, &["get-links", "carry-race"]),
 ];
 
 #[test]
@@ -234,13 +269,21 @@ impl Engine for Spoiled {
             Spoil::Hostname => "elsewhere".clone_into(&mut order.hostname),
             Spoil::Workdir => "/elsewhere".clone_into(&mut order.workdir),
             Spoil::Workspace => order.workspace.clone_from(&self.elsewhere),
+            Spoil::Disk => order.disk = order.disk.map(|_| DiskLimit { bytes: 4 << 30, inodes: 100_000 }),
             _ => {}
         }
+        let secret = order.workspace.with_file_name("outside").join("secret");
         let mut made = self.inner.create(&order, sink)?;
         if self.spoil == Spoil::Controls {
             made.controls[0].enforced = None;
         }
-        let sandbox = SpoiledSandbox { inner: made.sandbox, spoil: self.spoil, kept: Mutex::default() };
+        let sandbox = SpoiledSandbox {
+            inner: made.sandbox,
+            spoil: self.spoil,
+            kept: Mutex::default(),
+            turn: Arc::default(),
+            secret,
+        };
         made.sandbox = Box::new(sandbox);
         Ok(made)
     }
@@ -250,6 +293,8 @@ struct SpoiledSandbox {
     inner: Box<dyn Sandbox>,
     spoil: Spoil,
     kept: Mutex<Vec<OwnedFd>>,
+    turn: Arc<Mutex<()>>,
+    secret: PathBuf,
 }
 
 impl SpoiledSandbox {
@@ -258,16 +303,34 @@ impl SpoiledSandbox {
         let (mut stdout, mut stderr) = (copy(&command.stdout), copy(&command.stderr));
         let mut environment: BTreeMap<String, String> = command.environment.clone();
         let (mut timeout, mut directory) = (command.timeout, command.directory.clone());
+        let (mut user, mut limits, mut terminal) = (command.user, command.limits, command.terminal);
+        let mut stdin = command.stdin.as_ref().map(copy);
         match self.spoil {
             Spoil::Environment => drop(environment.insert("HOST_SECRET".to_owned(), "x".to_owned())),
             Spoil::Streams => std::mem::swap(&mut stdout, &mut stderr),
             Spoil::HeldStream => self.kept.lock().unwrap().push(copy(&command.stdout)),
             Spoil::Time => timeout += Duration::from_secs(7),
             Spoil::Workdir => directory = directory.replace("/workspace", "/elsewhere"),
+            Spoil::Input => stdin = None,
+            Spoil::Limits => limits = CommandLimits::default(),
+            Spoil::CommandUser => user = None,
+            Spoil::Terminal => terminal = None,
             _ => {}
         }
         let (programs, arguments) = (command.programs.clone(), command.arguments.clone());
-        Command { programs, arguments, environment, directory, timeout, stdout, stderr }
+        Command {
+            programs,
+            arguments,
+            environment,
+            directory,
+            user,
+            timeout,
+            limits,
+            stdin,
+            stdout,
+            stderr,
+            terminal,
+        }
     }
 
     fn spoil_exit(&self, mut exit: Exit) -> Exit {
@@ -290,6 +353,8 @@ impl SpoiledSandbox {
 
 impl Sandbox for SpoiledSandbox {
     fn exec(&mut self, command: &Command) -> Result<Exit, Fault> {
+        let turn = Arc::clone(&self.turn);
+        let _turn = (self.spoil == Spoil::OneByOne).then(|| turn.lock().unwrap());
         let command = self.spoil_command(command);
         self.inner.exec(&command).map(|exit| self.spoil_exit(exit))
     }
@@ -298,8 +363,34 @@ impl Sandbox for SpoiledSandbox {
         self.inner.disconnect()
     }
 
-    fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
-        self.inner.stopper()
+    fn stopper(&self) -> Stopper {
+        let (stop, spoil) = (self.inner.stopper(), self.spoil);
+        Arc::new(move |why| stop(if spoil == Spoil::Reasons { Stop::Interrupted } else { why }))
+    }
+
+    fn another(&self) -> Result<Box<dyn Sandbox>, Fault> {
+        let (spoil, kept, turn) = (self.spoil, Mutex::default(), Arc::clone(&self.turn));
+        let (inner, secret) = (self.inner.another()?, self.secret.clone());
+        Ok(Box::new(SpoiledSandbox { inner, spoil, kept, turn, secret }))
+    }
+
+    fn put(&mut self, path: &str, limits: ArchiveLimits, archive: BorrowedFd<'_>) -> Result<(), Fault> {
+        match self.spoil {
+            Spoil::Carrying => Ok(()),
+            _ => self.inner.put(path, limits, archive),
+        }
+    }
+
+    fn get(&mut self, path: &str, limits: ArchiveLimits, archive: BorrowedFd<'_>) -> Result<(), Fault> {
+        if self.spoil == Spoil::Carrying {
+            return Ok(());
+        }
+        self.inner.get(path, limits, archive)?;
+        if self.spoil == Spoil::Leak {
+            let mut archive = File::from(archive.try_clone_to_owned().unwrap());
+            archive.write_all(&std::fs::read(&self.secret).unwrap()).unwrap();
+        }
+        Ok(())
     }
 
     fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault> {
