@@ -16,6 +16,7 @@ use rustix::mount::{
 
 use crate::cell::DiskLimit;
 use crate::failure::{Failure, Step};
+use crate::ids::Ids;
 use crate::kernel;
 
 /// The name of the file in a cell's folder.
@@ -100,6 +101,11 @@ impl Disk {
             found.f_bavail <= (CRUMBS / found.f_frsize).min(found.f_blocks / 8) || found.f_favail == 0
         })
     }
+}
+
+/// Why this process could not give a cell a disk of its own, if it could not.
+pub fn unavailable() -> Option<String> {
+    Disk::unavailable(Ids::for_this_process(0).is_range())
 }
 
 fn maker() -> Option<&'static str> {
