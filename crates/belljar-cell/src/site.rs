@@ -310,10 +310,7 @@ impl Site {
             None => None,
         };
         let (child, pipe) = self.door.admit(&Job::Probe(&expected), &[], groups.as_ref())?;
-        if groups.is_none() {
-            read_all_of_mark(&pipe)?;
-        }
-        let outcome = Outcome::read(pipe)?;
+        let outcome = Outcome::read(pipe, groups.as_ref())?;
         kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
         if let Some(groups) = groups {
             // What stays is removed with the cell's own groups.
@@ -506,12 +503,6 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
     }
 }
 
-/// The mark comes first in the pipe of a process without groups, and means nothing here.
-fn read_all_of_mark(pipe: &OwnedFd) -> Result<(), Failure> {
-    rustix::io::read(pipe, &mut [0_u8; 8]).step(|| "hear from the probe".to_owned())?;
-    Ok(())
-}
-
 fn mode(ids: Ids) -> &'static str {
     if ids.is_range() { "root" } else { "user" }
 }
@@ -546,11 +537,17 @@ fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
     (isolation == Isolation::Full).then_some(Refusal::Limits(says))
 }
 
+/// What only some users can have is asked for by nobody.
 fn control(finding: Finding) -> Control {
-    let enforced = if finding.holds { "yes" } else { "broken" };
+    let asked = |promise: &Promise| matches!(promise.need, Need::Wall | Need::Limit);
+    let (requested, enforced) = match (finding.holds, Promise::named(&finding.control).is_none_or(asked)) {
+        (true, _) => ("yes", "yes"),
+        (false, true) => ("yes", "broken"),
+        (false, false) => ("no", "no"),
+    };
     Control {
         control: finding.control,
-        requested: "yes".to_owned(),
+        requested: requested.to_owned(),
         enforced: enforced.to_owned(),
         proof: format!("{} ({})", finding.proof, finding.probe),
     }
