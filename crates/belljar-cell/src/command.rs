@@ -169,8 +169,7 @@ impl Running {
         alone: bool,
     ) -> Result<Finished, Failure> {
         let wall_us = micros(self.started);
-        let mark = if self.groups.is_none() { Outcome::read_mark(&self.pipe) } else { None };
-        let (waited, killed, survivors) = self.sweep(site, forced.is_some(), mark, alone)?;
+        let (waited, killed, survivors) = self.sweep(site, forced.is_some(), alone)?;
         // Whatever it still wrote; one that ended by itself is not killed for it any more.
         self.copy_output();
         let mut end = ExecEnd { killed, survivors, wall_us, ..ExecEnd::bare(ended(waited)) };
@@ -179,9 +178,7 @@ impl Running {
             // What stays is removed with the cell's own groups.
             let _ = groups.remove();
         }
-        // A mark that had not been told yet comes first.
-        let untold = if self.groups.is_none() && mark.is_none() { Outcome::MARK } else { 0 };
-        end.ended = match Outcome::read(self.pipe, untold)? {
+        end.ended = match Outcome::read(self.pipe, self.groups.as_ref())? {
             Some(Outcome::NotStarted(NotStarted::Ours(failure))) => return Err(failure),
             Some(Outcome::NotStarted(NotStarted::Guests(failure))) => Ended::NotStarted(failure),
             Some(Outcome::Carried(carried)) => return Ok(Finished::Courier(carried)),
@@ -195,34 +192,36 @@ impl Running {
     }
 
     /// Kills whatever is left of the command and waits for its first process.
-    fn sweep(
-        &self,
-        site: &Site,
-        forced: bool,
-        mark: Option<u64>,
-        alone: bool,
-    ) -> Result<(Waited, u32, u32), Failure> {
-        // Before it is waited for, its number cannot be anybody else's.
-        let waited = if forced { None } else { Some(self.take()?) };
-        if forced {
-            // It may not have come so far as to be in its groups.
-            let _ = self.signal(Signal::KILL);
+    fn sweep(&self, site: &Site, forced: bool, alone: bool) -> Result<(Waited, u32, u32), Failure> {
+        let mark = self.mark();
+        if !forced {
+            let waited = self.take()?;
+            let (killed, survivors) = self.sweep_all(site, mark, alone)?;
+            return Ok((waited, killed, survivors));
         }
+        let (killed, _) = self.sweep_all(site, mark, alone)?;
+        // One that was just born was in no group then, and had no mark; it may have got further since.
+        let _ = self.signal(Signal::KILL);
+        let waited = self.take()?;
+        let (late, survivors) = self.sweep_all(site, mark.or_else(|| self.mark()), alone)?;
+        Ok((waited, (killed + late).max(1), survivors))
+    }
+
+    /// What its processes are known by where it has no groups.
+    fn mark(&self) -> Option<u64> {
+        if self.groups.is_none() { Outcome::peek_mark(&self.pipe) } else { None }
+    }
+
+    /// Kills whatever can be told to be the command's.
+    fn sweep_all(&self, site: &Site, mark: Option<u64>, alone: bool) -> Result<(u32, u32), Failure> {
         let keep = site.spec.is_weak(Weakness::KeepProcesses);
-        let (killed, survivors) = match &self.groups {
-            Some(groups) => self.sweep_groups(site, groups, keep),
-            None if alone => sweep_inside(site, None, keep)?,
-            None => match mark {
-                Some(mark) => sweep_inside(site, Some(mark), keep)?,
-                // Without a mark it never got so far as to start anything.
-                None => (u32::from(forced), 0),
-            },
-        };
-        let waited = match waited {
-            Some(waited) => waited,
-            None => self.take()?,
-        };
-        Ok((waited, killed, survivors))
+        match (&self.groups, mark) {
+            (Some(groups), _) => Ok(self.sweep_groups(site, groups, keep)),
+            (None, _) if alone => sweep_inside(site, None, keep),
+            (None, Some(mark)) => sweep_inside(site, Some(mark), keep),
+            // Without a mark it never got so far as to start anything.
+            (None, None) => Ok((0, 0)),
+        }
     }
 
     fn sweep_groups(&self, site: &Site, groups: &CommandGroups, keep: bool) -> (u32, u32) {

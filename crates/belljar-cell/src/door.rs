@@ -8,7 +8,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ use crate::ids::Ids;
 use crate::kernel::{self, Cloned};
 use crate::policy::GUEST_OOM_SCORE;
 use crate::probe::{self, Expected, Finding};
+use crate::wire::Channel;
 
 /// A child of the keeper's.
 #[derive(Debug)]
@@ -82,15 +84,25 @@ impl Door {
         streams: &[OwnedFd],
         groups: Option<&CommandGroups>,
     ) -> Result<(Child, OwnedFd), Failure> {
-        let (reader, writer) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(|| "make a pipe".to_owned())?;
+        let (reader, writer) = match groups {
+            Some(_) => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC),
+            // A mark can only be carried by a socket.
+            None => socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None),
+        }
+        .step(|| "make a pipe".to_owned())?;
         let place = groups.map(CommandGroups::place).transpose()?.flatten();
         match self.score.clone_guest(place.as_ref())? {
             Cloned::Parent(pid, pidfd) => Ok((Child { pid, pidfd }, reader)),
             Cloned::Child => {
                 let outcome = match self.enter(groups).and_then(|()| mark(groups, &writer)) {
                     Ok(()) => self.become_it(job, streams),
-                    Err(failure) => Outcome::NotStarted(NotStarted::Ours(failure)),
+                    Err(failure) => {
+                        if groups.is_none() {
+                            // A mark comes first, even nobody's.
+                            let _ = rustix::io::write(&writer, &[0; 8]);
+                        }
+                        Outcome::NotStarted(NotStarted::Ours(failure))
+                    }
                 };
                 let text = serde_json::to_vec(&outcome).unwrap_or_default();
                 let _ = rustix::io::write(&writer, &text);
@@ -152,34 +164,35 @@ impl Door {
     }
 }
 
-/// Tells the keeper by what to know the processes of a command that has no group of its own.
+/// Tells the keeper by what to know the processes of a command that has no group of its own. The namespace itself goes
+/// along, so that its number is nobody else's for as long as the command is known.
 fn mark(groups: Option<&CommandGroups>, pipe: &OwnedFd) -> Result<(), Failure> {
     if groups.is_some() {
         return Ok(());
     }
-    let namespace = rustix::fs::stat("/proc/self/ns/uts").step(|| "look at the command's mark".to_owned())?;
-    rustix::io::write(pipe, &namespace.st_ino.to_le_bytes()).step(|| "tell the command's mark".to_owned())?;
+    let step = || "tell the command's mark".to_owned();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let namespace = rustix::fs::open("/proc/self/ns/uts", flags, Mode::empty()).step(step)?;
+    let number = rustix::fs::fstat(&namespace).step(step)?.st_ino;
+    let socket = Channel::from_socket(pipe.try_clone().step(step)?);
+    socket.send_with_descriptors(&number.to_le_bytes(), &[namespace.as_fd()]).step(step)?;
     Ok(())
 }
 
 impl Outcome {
-    /// The bytes of a mark.
-    pub(crate) const MARK: usize = 8;
-
-    /// The mark of a command without groups, once it is inside; it comes first in the pipe.
-    pub(crate) fn read_mark(pipe: &OwnedFd) -> Option<u64> {
-        rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK).ok()?;
-        let mut bytes = [0; Outcome::MARK];
-        let read = rustix::io::read(pipe, &mut bytes);
-        rustix::fs::fcntl_setfl(pipe, OFlags::empty()).ok()?;
-        (read == Ok(Outcome::MARK)).then(|| u64::from_le_bytes(bytes))
+    /// The mark of a command without groups, once it is inside; it comes first in the pipe, and stays there.
+    pub(crate) fn peek_mark(pipe: &OwnedFd) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let (read, _) = rustix::net::recv(pipe, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
+        (read == 8).then(|| u64::from_le_bytes(bytes)).filter(|mark| *mark != 0)
     }
 
-    /// Reads a pipe to its end, past a mark that is still in it; nothing more means that the program was started.
-    pub(crate) fn read(pipe: OwnedFd, mark: usize) -> Result<Option<Outcome>, Failure> {
+    /// Reads a pipe to its end; nothing in it but the mark means that the program was started.
+    pub(crate) fn read(pipe: OwnedFd, groups: Option<&CommandGroups>) -> Result<Option<Outcome>, Failure> {
         let mut text = Vec::new();
         File::from(pipe).read_to_end(&mut text).step(|| "read the start pipe".to_owned())?;
-        let text = text.get(mark..).unwrap_or_default();
+        let mark = if groups.is_none() { text.len().min(8) } else { 0 };
+        let text = &text[mark..];
         if text.is_empty() {
             return Ok(None);
         }

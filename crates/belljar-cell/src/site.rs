@@ -310,7 +310,7 @@ impl Site {
             None => None,
         };
         let (child, pipe) = self.door.admit(&Job::Probe(&expected), &[], groups.as_ref())?;
-        let outcome = Outcome::read(pipe, if groups.is_none() { Outcome::MARK } else { 0 })?;
+        let outcome = Outcome::read(pipe, groups.as_ref())?;
         kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
         if let Some(groups) = groups {
             // What stays is removed with the cell's own groups.
@@ -540,18 +540,18 @@ fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
     (isolation == Isolation::Full).then_some(Refusal::Limits(says))
 }
 
-/// What only some callers can have is not asked for where it cannot be had, and told so.
+/// What only some users can have is asked for by nobody.
 fn control(finding: Finding) -> Control {
-    let answer = match (finding.holds, is_broken(&finding)) {
-        (true, _) => "yes",
-        (false, true) => "broken",
-        (false, false) => "no",
+    let asked = |promise: &Promise| matches!(promise.need, Need::Wall | Need::Limit);
+    let (requested, enforced) = match (finding.holds, Promise::named(&finding.control).is_none_or(asked)) {
+        (true, _) => ("yes", "yes"),
+        (false, true) => ("yes", "broken"),
+        (false, false) => ("no", "no"),
     };
-    let requested = if answer == "no" { "no" } else { "yes" };
     Control {
         control: finding.control,
         requested: requested.to_owned(),
-        enforced: answer.to_owned(),
+        enforced: enforced.to_owned(),
         proof: format!("{} ({})", finding.proof, finding.probe),
     }
 }

@@ -62,7 +62,12 @@ impl Channel {
         self.send_rest(&frame[sent..])
     }
 
-    fn send_with_descriptors(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    /// Sends bytes that are no message, as many as fit, with descriptors.
+    pub(crate) fn send_with_descriptors(
+        &self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
         if descriptors.len() > MAX_DESCRIPTORS {
             return Err(io::ErrorKind::InvalidInput.into());
         }

@@ -46,52 +46,7 @@ struct Known {
     why: &'static str,
 }
 
-const BOTH: &[Ware] = &[Ware::Host, Ware::Directory];
-
-const KNOWN: &[Known] = &[
-    Known {
-        row: "output-reopened-by-name",
-        callers: &[Root],
-        wares: BOTH,
-        why: "root's pipes belong to root, and the guest is somebody else: they must be handed over first",
-    },
-    Known {
-        row: "processor-throttled",
-        callers: &[Root, Delegated],
-        wares: BOTH,
-        why: "the control group knows it, and nobody asks",
-    },
-    Known {
-        row: "processor-time-hidden",
-        callers: &[Root, Delegated],
-        wares: BOTH,
-        why: "processor time is taken from wait4, which knows only children that were waited for",
-    },
-    Known {
-        row: "signals-as-new",
-        callers: &[Root, Delegated, Plain],
-        wares: BOTH,
-        why: "posix_spawn ignores the two signals that the C library keeps, and signal(2) cannot reset them",
-    },
-    Known {
-        row: "socket-in-the-workspace",
-        callers: &[Root, Delegated, Plain],
-        wares: BOTH,
-        why: "a socket is reached by its file, whatever the network namespace",
-    },
-    Known {
-        row: "system-read-only",
-        callers: &[Delegated, Plain],
-        wares: &[Ware::Directory],
-        why: "the folders that are made in the upper layer belong to the caller, who is the guest",
-    },
-    Known {
-        row: "ids",
-        callers: &[Delegated, Plain],
-        wares: &[Ware::Directory],
-        why: "as above: /etc/passwd belongs to the guest",
-    },
-];
+const KNOWN: &[Known] = &[];
 
 fn known(caller: Caller, ware: Ware) -> BTreeSet<&'static str> {
     let fits = |known: &&Known| known.callers.contains(&caller) && known.wares.contains(&ware);
@@ -125,25 +80,40 @@ fn expect_empty(folder: &Path) {
     assert_eq!(crate::ground::entries(folder), Vec::<PathBuf>::new());
 }
 
-/// With control groups everything is run.
-fn everything_is_run(caller: Caller, ware: Ware) {
-    let report = the_tables(caller, ware);
-    assert_eq!(names_of(&report, "refused"), BTreeSet::new());
-    assert_eq!(report["isolation"], "full");
-    assert!(report["rows"].as_array().unwrap().len() > 250, "{}", report["counts"]);
+/// What only root can have, and the code with which others are refused it.
+fn only_root_has(need: &str) -> Option<&'static str> {
+    match need {
+        "disk limit" => Some("limits-unavailable"),
+        "other users" => Some("isolation-unavailable"),
+        _ => None,
+    }
 }
 
-/// Without them every row that needs a limit is refused, by its code, and every other one is run.
+/// Every row that needs something which is not to be had is refused, by its code, and every other one is run.
+fn refusals_are_as(report: &Value, code: impl Fn(&str) -> Option<&'static str>) {
+    for row in report["rows"].as_array().unwrap() {
+        let codes = row["needs"].as_array().unwrap().iter().filter_map(|need| code(need.as_str().unwrap()));
+        let expected: BTreeSet<&str> = codes.collect();
+        assert_eq!(row["result"] == "refused", !expected.is_empty(), "{row:#}");
+        assert!(expected.is_empty() || expected.contains(row["code"].as_str().unwrap()), "{row:#}");
+    }
+}
+
+/// With control groups everything is run but what only root can have.
+fn everything_is_run(caller: Caller, ware: Ware) {
+    let report = the_tables(caller, ware);
+    refusals_are_as(&report, |need| if caller == Root { None } else { only_root_has(need) });
+    assert_eq!(report["isolation"], "full");
+    assert!(report["rows"].as_array().unwrap().len() > 300, "{}", report["counts"]);
+}
+
+/// Without them every limit is refused as well.
 fn limits_are_refused(ware: Ware) {
     let report = the_tables(Plain, ware);
     assert_eq!(report["isolation"], "best-effort");
-    for row in report["rows"].as_array().unwrap() {
-        let needs = row["needs"].as_array().unwrap();
-        let limited = needs.iter().any(|need| need.as_str().unwrap().ends_with(" limit"));
-        assert_eq!(row["result"] == "refused", limited, "{row:#}");
-        assert!(!limited || row["code"] == "limits-unavailable", "{row:#}");
-    }
-    assert!(names_of(&report, "refused").len() > 20, "{}", report["counts"]);
+    let limit = |need: &str| need.ends_with(" limit").then_some("limits-unavailable");
+    refusals_are_as(&report, |need| only_root_has(need).or_else(|| limit(need)));
+    assert!(names_of(&report, "refused").len() > 30, "{}", report["counts"]);
 }
 
 #[test]

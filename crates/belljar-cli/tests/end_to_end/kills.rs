@@ -295,9 +295,10 @@ fn any_process_between_client_and_guest() {
     for index in 0..5 {
         let mut victim = range.start();
         assert!(victim.wait_for(in_run));
+        // Once there is a guest, everything else below the client is ours.
+        let keeper = remains::keeper_of(victim.pid()).expect("there is a keeper");
         let known = remains::descendants(victim.pid());
         let own = remains::own_processes(victim.pid());
-        let keeper = remains::keeper_of(victim.pid()).expect("there is a keeper");
         let Some(target) = own.get(index) else {
             panic!("fewer than {} processes of ours: {known:?}", index + 1)
         };

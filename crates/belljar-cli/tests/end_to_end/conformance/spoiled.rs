@@ -227,7 +227,7 @@ const SPOILED: &[(Spoil, &[&str])] = &[
     (Spoil::Terminal, &["terminal", "terminal-left-behind", "terminal-of-another"]),
     (Spoil::Disk, &["disk-full", "disk-full-of-files", "disk-within"]),
     (Spoil::Reasons, &["output-limit", "output-limit-of-a-tree"]),
-    (Spoil::OneByOne, &["together-times"]),
+    (Spoil::OneByOne, &["together-files"]),
     (
         Spoil::Carrying,
         &["put-and-get", "put-files", "get-missing", "put-upwards", "put-through-a-link", "carry-race"],

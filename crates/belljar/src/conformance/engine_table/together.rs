@@ -54,7 +54,7 @@ fn ends() -> Vec<Row> {
         ]),
         engine("together-leftovers", NothingSurvives, "what a command left behind is killed, and nothing of the others")
             .runs_together(vec![
-                (sh("sleep 60 & echo $! > left; exit 0"), exits(0).uses(Used::Killed(1))),
+                (sh("sleep 60 & echo $! > new; mv new left; exit 0"), exits(0).uses(Used::Killed(1))),
                 (
                     sh(format!("{MEET}{GONE}sleep 60 & meet left 1; gone $(cat left); kill -0 $! && kill $! && echo lives")),
                     exits(0).out("lives\n"),
@@ -80,8 +80,8 @@ fn neighbours() -> Vec<Row> {
     vec![
         engine("together-files", PlainProgramsRun, "what one command writes, another one reads at once, private or not")
             .runs_together(vec![
-                (sh(format!("{MEET}echo here > here.new; mv here.new here; meet there 1; cat /tmp/there")), exits(0).out("there\n")),
-                (sh(format!("{MEET}echo there > /tmp/there; : > there; meet here 1; cat here")), exits(0).out("here\n")),
+                (sh(format!("{MEET}echo here > here.new; mv here.new here; meet there 1; cat /tmp/there")).killed_after(10_000), exits(0).out("there\n")),
+                (sh(format!("{MEET}echo there > /tmp/there; : > there; meet 'here$' 1; cat here")).killed_after(10_000), exits(0).out("here\n")),
             ]),
         engine("together-signals", PlainProgramsRun, "commands of one sandbox see one another and may signal one another")
             .runs_together(vec![

@@ -6,7 +6,7 @@ use crate::conformance::row::Promise::ClosedByDefault;
 use crate::conformance::row::{Row, hostile};
 
 const SECRETS: &str = "
-for name in ('kcore', 'kmsg', 'keys', 'timer_list', 'sched_debug', 'iomem', 'ioports', 'modules', 'config.gz', 'cmdline',
+for name in ('kcore', 'kmsg', 'keys', 'timer_list', 'sched_debug', 'modules', 'config.gz', 'cmdline',
              'vmallocinfo', 'slabinfo', 'pagetypeinfo', 'kpagecount', 'kpageflags', 'kpagecgroup', 'vmcore'):
     blank('/proc/' + name)
 for path in ('/dev/kmsg', '/dev/mem', '/dev/kmem', '/dev/port', '/sys/kernel/debug/kprobes/list', '/sys/firmware/acpi/tables/DSDT', '/sys/firmware/dmi/tables/DMI',
@@ -15,6 +15,10 @@ for path in ('/dev/kmsg', '/dev/mem', '/dev/kmem', '/dev/port', '/sys/kernel/deb
 try: symbols = open('/proc/kallsyms').read(4000).split('\\n')
 except OSError: symbols = []
 hold('no address of the kernel is told', not any(line and line.split()[0].strip('0') for line in symbols if line))
+for name in ('iomem', 'ioports'):
+    try: lines = open('/proc/' + name).read().split('\\n')
+    except OSError: lines = []
+    hold(f'{name} tells no address', not any(line.split()[0].strip('0-') for line in lines if line))
 refused('messages of the kernel', lambda: syscall('syslog', 3, ctypes.create_string_buffer(100), 100))
 ";
 const PROC_WRITES: &str = "
