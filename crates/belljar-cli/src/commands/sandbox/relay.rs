@@ -57,6 +57,8 @@ pub(crate) struct Relayed {
     pub(crate) captured: Vec<Captured>,
     /// Whether we were asked to end.
     pub(crate) asked: bool,
+    /// Whether there was more output than there may be.
+    pub(crate) too_much: bool,
     /// What became of our own output.
     pub(crate) failure: Option<Errno>,
 }
@@ -214,6 +216,7 @@ impl Relay {
             return;
         }
         if self.lanes.iter().any(Lane::has_more) {
+            relayed.too_much = true;
             self.lanes.iter_mut().for_each(Lane::halt);
             self.stop(Stop::OutputLimit);
         } else if self.lanes[lane].standing() == Standing::Reading {

@@ -41,6 +41,8 @@ pub(crate) struct Captured {
     pub(crate) total: u64,
     /// How much is kept.
     pub(crate) room: usize,
+    /// There was more, and nobody read it.
+    pub(crate) unread: bool,
 }
 
 /// One stream on its way.
@@ -270,6 +272,10 @@ impl Lane {
 
     /// Takes nothing more from the guest, and lets it wait rather than learn of it.
     pub(crate) fn halt(&mut self) {
+        let unread = self.has_more();
+        if let Sink::Memory(captured) = &mut self.sink {
+            captured.unread = unread;
+        }
         self.halted = true;
         self.blocked = false;
     }
