@@ -153,7 +153,7 @@ impl Bench {
         let begun = Instant::now();
         let mut cells: Vec<Cell> = (0..count).map(|_| self.create()).collect();
         let create_seconds = begun.elapsed().as_secs_f64();
-        let private: Vec<u64> = cells.iter_mut().map(|cell| private_memory(cell)).collect();
+        let private: Vec<u64> = cells.iter_mut().map(private_memory).collect();
         let begun = Instant::now();
         for cell in cells {
             assert!(cell.destroy().unwrap().is_empty());

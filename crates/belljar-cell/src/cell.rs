@@ -170,11 +170,46 @@ pub enum Network {
     Link,
 }
 
-/// A deliberate fault.
+/// A deliberate fault. Only tests ask for one, through the library: no task file, command line or guest can.
+///
+/// Whoever asks for a fault wants it: a cell that has one is not refused for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Weakness {
     /// Leave the processes of a command alive when it ends.
     KeepProcesses,
+    /// Put no syscall filter on.
+    NoFilter,
+    /// Leave the guest every capability over its own namespaces.
+    KeepCapabilities,
+    /// Let programs gain privileges, without which no filter can be put on either.
+    NewPrivileges,
+    /// Stay in the network namespace of the host.
+    HostNetwork,
+    /// Stay in the message queues and shared segments of the host.
+    ShareMessages,
+    /// Give all cells one `/tmp`.
+    ShareTemporary,
+    /// Make the first process the guest's own, without powers, and open to it.
+    OpenFirstProcess,
+    /// Cover nothing in `/proc`.
+    ShowKernelFiles,
+    /// Leave a descriptor open for the guest.
+    LeakDescriptor,
+    /// Do not map the owners of the workspace.
+    ForeignOwner,
+    /// Be root inside, whoever the guest is to be.
+    RootGuest,
+    /// Let crashes leave cores.
+    KeepCores,
+    /// Leave a signal ignored.
+    IgnoreSignals,
+}
+
+impl CellSpec {
+    /// Whether the cell is to have this fault.
+    pub(crate) fn is_weak(&self, weakness: Weakness) -> bool {
+        self.weaknesses.contains(&weakness)
+    }
 }
 
 /// A command to be run in a cell.

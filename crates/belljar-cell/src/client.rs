@@ -261,7 +261,7 @@ impl Cell {
         };
         let mut log = LogReader::new(File::from(log));
         let mut drain = || -> Result<bool, CellError> {
-            while let Some(record) = log.next().map_err(talk)? {
+            while let Some(record) = log.read().map_err(talk)? {
                 if !each(record).map_err(talk)? {
                     return Ok(false);
                 }

@@ -19,7 +19,7 @@ use crate::guest::NotStarted;
 use crate::init::{Order, Report};
 use crate::kernel::{self, Waited};
 use crate::log::{LogWriter, Stream};
-use crate::site::{PATIENCE, Site, poll_for, reap_ready};
+use crate::site::{PATIENCE, Site, poll_for};
 
 /// A command that runs.
 pub(crate) struct Running {
@@ -179,7 +179,9 @@ impl Running {
             // What stays is removed with the cell's own groups.
             let _ = groups.remove();
         }
-        end.ended = match Outcome::read(self.pipe)? {
+        // A mark that had not been told yet comes first.
+        let untold = if self.groups.is_none() && mark.is_none() { Outcome::MARK } else { 0 };
+        end.ended = match Outcome::read(self.pipe, untold)? {
             Some(Outcome::NotStarted(NotStarted::Ours(failure))) => return Err(failure),
             Some(Outcome::NotStarted(NotStarted::Guests(failure))) => Ended::NotStarted(failure),
             Some(Outcome::Carried(carried)) => return Ok(Finished::Courier(carried)),
@@ -202,21 +204,24 @@ impl Running {
     ) -> Result<(Waited, u32, u32), Failure> {
         // Before it is waited for, its number cannot be anybody else's.
         let waited = if forced { None } else { Some(self.take()?) };
-        let keep = site.spec.weaknesses.contains(&Weakness::KeepProcesses);
+        if forced {
+            // It may not have come so far as to be in its groups.
+            let _ = self.signal(Signal::KILL);
+        }
+        let keep = site.spec.is_weak(Weakness::KeepProcesses);
         let (killed, survivors) = match &self.groups {
             Some(groups) => self.sweep_groups(site, groups, keep),
             None if alone => sweep_inside(site, None, keep)?,
             None => match mark {
                 Some(mark) => sweep_inside(site, Some(mark), keep)?,
                 // Without a mark it never got so far as to start anything.
-                None => (u32::from(self.signal(Signal::KILL).is_ok() && forced), 0),
+                None => (u32::from(forced), 0),
             },
         };
         let waited = match waited {
             Some(waited) => waited,
             None => self.take()?,
         };
-        reap_ready();
         Ok((waited, killed, survivors))
     }
 
@@ -344,8 +349,8 @@ fn resize(terminal: &OwnedFd, size: Size) -> Result<(), Failure> {
 pub(crate) struct Kept {
     /// The reading ends of its pipes; one that is at its end is gone.
     pub pipes: [Option<OwnedFd>; 2],
-    /// Counters of clients that follow the log.
-    pub followers: Vec<OwnedFd>,
+    /// Counters of clients that follow the log, by the client's number.
+    pub followers: Vec<(u64, OwnedFd)>,
     log: LogWriter,
     limit: u64,
     full: Full,
@@ -379,7 +384,7 @@ impl Kept {
         for (index, stream) in [Stream::Out, Stream::Error].into_iter().enumerate() {
             self.copy_stream(index, stream, at_us);
         }
-        for follower in &self.followers {
+        for (_, follower) in &self.followers {
             // A counter that is full wakes its reader just as well.
             let _ = rustix::io::write(follower, &1_u64.to_ne_bytes());
         }

@@ -16,6 +16,7 @@ use rustix::mount::{
 
 use crate::cell::DiskLimit;
 use crate::failure::{Failure, Step};
+use crate::ids::Ids;
 use crate::kernel;
 
 /// The name of the file in a cell's folder.
@@ -26,8 +27,9 @@ const MAKERS: [&str; 4] = ["/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs"
 const OVERHEAD: u64 = 4 << 20;
 /// The size of one inode.
 const INODE: u64 = 256;
-/// What is left when a file system is full for all practical purposes.
-const CRUMBS: u64 = 64 << 10;
+/// What may be left when a file system is full for all practical purposes: the kernel finds room for as much as this at
+/// once, or for nothing of it.
+const CRUMBS: u64 = 2 << 20;
 /// How often another process may be quicker to take a free loop device.
 const TRIES: u32 = 64;
 
@@ -95,9 +97,15 @@ impl Disk {
 
     /// Whether it is full.
     pub(crate) fn is_full(&self) -> bool {
-        rustix::fs::fstatvfs(&self.top)
-            .is_ok_and(|found| found.f_bavail * found.f_frsize <= CRUMBS || found.f_favail == 0)
+        rustix::fs::fstatvfs(&self.top).is_ok_and(|found| {
+            found.f_bavail <= (CRUMBS / found.f_frsize).min(found.f_blocks / 8) || found.f_favail == 0
+        })
     }
+}
+
+/// Why this process could not give a cell a disk of its own, if it could not.
+pub fn unavailable() -> Option<String> {
+    Disk::unavailable(Ids::for_this_process(0).is_range())
 }
 
 fn maker() -> Option<&'static str> {

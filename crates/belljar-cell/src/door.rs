@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, User};
+use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, User, Weakness};
 use crate::courier::{self, Errand};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
@@ -70,6 +70,8 @@ pub(crate) struct Door {
     pub filter: Filter,
     /// The keeper's own score, opened while it still may.
     pub score: OomScore,
+    /// Deliberate faults.
+    pub weaknesses: Vec<Weakness>,
 }
 
 impl Door {
@@ -123,7 +125,14 @@ impl Door {
             Job::Courier(_) | Job::Probe(_) => (None, ExecLimits::default()),
         };
         let user = user.unwrap_or(User { uid: self.guest.uid, gid: self.guest.gid });
-        let cage = Cage { user, ids: self.ids, filter: &self.filter, pids: self.limits.pids, limits };
+        let cage = Cage {
+            user,
+            ids: self.ids,
+            filter: &self.filter,
+            pids: self.limits.pids,
+            limits,
+            weaknesses: &self.weaknesses,
+        };
         match (job, streams) {
             (Job::Program(exec), [stdin, stdout, stderr]) => {
                 Outcome::NotStarted(guest::run(&cage, exec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]))
@@ -154,23 +163,27 @@ fn mark(groups: Option<&CommandGroups>, pipe: &OwnedFd) -> Result<(), Failure> {
 }
 
 impl Outcome {
+    /// The bytes of a mark.
+    pub(crate) const MARK: usize = 8;
+
     /// The mark of a command without groups, once it is inside; it comes first in the pipe.
     pub(crate) fn read_mark(pipe: &OwnedFd) -> Option<u64> {
         rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK).ok()?;
-        let mut bytes = [0; 8];
+        let mut bytes = [0; Outcome::MARK];
         let read = rustix::io::read(pipe, &mut bytes);
         rustix::fs::fcntl_setfl(pipe, OFlags::empty()).ok()?;
-        (read == Ok(8)).then(|| u64::from_le_bytes(bytes))
+        (read == Ok(Outcome::MARK)).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Reads a pipe to its end, after the mark if there is one; nothing in it means that the program was started.
-    pub(crate) fn read(pipe: OwnedFd) -> Result<Option<Outcome>, Failure> {
+    /// Reads a pipe to its end, past a mark that is still in it; nothing more means that the program was started.
+    pub(crate) fn read(pipe: OwnedFd, mark: usize) -> Result<Option<Outcome>, Failure> {
         let mut text = Vec::new();
         File::from(pipe).read_to_end(&mut text).step(|| "read the start pipe".to_owned())?;
+        let text = text.get(mark..).unwrap_or_default();
         if text.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&text)
+        serde_json::from_slice(text)
             .map(Some)
             .map_err(|error| Failure::new(format!("read the start pipe: {error}")))
     }

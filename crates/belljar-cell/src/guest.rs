@@ -1,13 +1,14 @@
 //! The last steps before guest code runs: give up every power, then become the program.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Streams, User};
+use crate::cell::{ExecLimits, ExecSpec, Streams, User, Weakness};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::ids::Ids;
@@ -30,33 +31,69 @@ pub(crate) struct Cage<'a> {
     pub pids: u32,
     /// Limits of the command's own.
     pub limits: ExecLimits,
+    /// Deliberate faults.
+    pub weaknesses: &'a [Weakness],
 }
 
 impl Cage<'_> {
     /// Gives up every power of this process; after this it is as weak as guest code.
     pub(crate) fn enter(&self) -> Result<(), Failure> {
         kernel::reset_signals().step(|| "reset signals".to_owned())?;
+        if self.is_weak(Weakness::IgnoreSignals) {
+            kernel::ignore(libc::SIGPIPE);
+        }
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         self.limit_resources()?;
-        // Before the change of identity, which takes away the power to do so.
-        kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
-        self.change_identity()?;
-        kernel::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)
-            .step(|| "clear ambient capabilities".to_owned())?;
-        kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())?;
-        kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;
+        if self.is_weak(Weakness::KeepCapabilities) {
+            self.change_identity_only()?;
+        } else {
+            self.drop_powers()?;
+        }
+        if !self.is_weak(Weakness::NewPrivileges) {
+            kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;
+        }
         kernel::close_on_exec_from(3).step(|| "mark descriptors".to_owned())?;
-        self.filter.install().step(|| "install the syscall filter".to_owned())?;
+        if self.is_weak(Weakness::LeakDescriptor) {
+            leak()?;
+        }
+        if !self.is_weak(Weakness::NoFilter) && !self.is_weak(Weakness::NewPrivileges) {
+            self.filter.install().step(|| "install the syscall filter".to_owned())?;
+        }
+        if !self.weaknesses.is_empty() {
+            return Ok(());
+        }
         // Believing is not knowing: what was given up is looked for once more.
         let User { uid, gid } = self.user;
         probe::cheap(uid, gid)
             .map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
     }
 
+    fn is_weak(&self, weakness: Weakness) -> bool {
+        self.weaknesses.contains(&weakness)
+    }
+
+    /// Becomes the user and loses every capability, now and for ever.
+    fn drop_powers(&self) -> Result<(), Failure> {
+        // Before the change of identity, which takes away the power to do so.
+        kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
+        self.change_identity()?;
+        kernel::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)
+            .step(|| "clear ambient capabilities".to_owned())?;
+        kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())
+    }
+
+    /// The opposite of [`Cage::drop_powers`]: a deliberate fault.
+    fn change_identity_only(&self) -> Result<(), Failure> {
+        kernel::prctl(libc::PR_SET_KEEPCAPS, 1).step(|| "keep capabilities".to_owned())?;
+        self.change_identity()?;
+        kernel::pass_on_capabilities().step(|| "pass capabilities on".to_owned())
+    }
+
     fn limit_resources(&self) -> Result<(), Failure> {
         // One byte, not none: a host that pipes cores into a program obeys only this limit.
-        let nothing = Rlimit { current: Some(1), maximum: Some(1) };
-        rustix::process::setrlimit(Resource::Core, nothing).step(|| "forbid core files".to_owned())?;
+        let most = Some(if self.is_weak(Weakness::KeepCores) { 1 << 30 } else { 1 });
+        let cores = Rlimit { current: most, maximum: most };
+        rustix::process::setrlimit(Resource::Core, cores).step(|| "forbid core files".to_owned())?;
         lower(Resource::Nofile, self.limits.open_files.map_or(OPEN_FILES, |most| (most, most)))?;
         if let Some(millis) = self.limits.cpu_time_ms {
             // The keeper counts the whole tree; this stops a single process also where nobody can.
@@ -72,8 +109,16 @@ impl Cage<'_> {
         if self.ids.is_range() {
             kernel::clear_groups().step(|| "clear groups".to_owned())?;
         }
-        become_user(uid, gid)
+        if self.is_weak(Weakness::RootGuest) { become_user(0, 0) } else { become_user(uid, gid) }
     }
+}
+
+/// Leaves a descriptor open for the guest: a deliberate fault.
+fn leak() -> Result<(), Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let folder = rustix::fs::open("/", flags, Mode::empty()).step(|| "open /".to_owned())?;
+    let _ = folder.into_raw_fd();
+    Ok(())
 }
 
 /// Changes all user and group ids of this process.

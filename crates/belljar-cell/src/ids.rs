@@ -73,8 +73,11 @@ impl Ids {
         }
     }
 
-    /// Whether a user of this number exists inside.
+    /// Whether a user of this number exists inside, and is not root.
     pub(crate) fn check(self, user: User, guest: &Guest) -> Result<(), Failure> {
+        if user.uid == 0 || user.gid == 0 {
+            return Err(Failure::new("no command is root inside"));
+        }
         match self {
             Ids::Range { .. } if user.uid < COUNT && user.gid < COUNT => Ok(()),
             Ids::Caller { .. } if (user.uid, user.gid) == (guest.uid, guest.gid) => Ok(()),

@@ -11,7 +11,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{CellSpec, Network, Refusal};
+use crate::cell::{CellSpec, Network, Refusal, Weakness};
 use crate::failure::{Failure, Step};
 use crate::guest::become_user;
 use crate::ids::Ids;
@@ -76,8 +76,8 @@ pub(crate) enum Report {
 }
 
 /// The life of the init; never returns.
-pub(crate) fn live(ids: Ids, keeper: &Channel) -> ! {
-    let code = match set_up(ids, keeper) {
+pub(crate) fn live(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> ! {
+    let code = match set_up(ids, weaknesses, keeper) {
         Ok(()) => serve(keeper),
         Err(report) => {
             // Nobody to tell is nobody to serve.
@@ -88,10 +88,10 @@ pub(crate) fn live(ids: Ids, keeper: &Channel) -> ! {
     kernel::exit_now(code)
 }
 
-fn set_up(ids: Ids, keeper: &Channel) -> Result<(), Report> {
+fn set_up(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> Result<(), Report> {
     // What needs neither id map nor specification is done before there are any.
-    let namespaces = begin().map_err(Report::Failed)?;
-    let (spec, mounts) = hear_build(ids, keeper).map_err(Report::Failed)?;
+    let namespaces = begin(weaknesses).map_err(Report::Failed)?;
+    let (spec, mounts) = hear_build(ids, weaknesses, keeper).map_err(refused_proc)?;
     let link = match spec.network {
         Network::None => None,
         Network::Link => {
@@ -99,7 +99,7 @@ fn set_up(ids: Ids, keeper: &Channel) -> Result<(), Report> {
         }
     };
     let mut descriptors = namespaces;
-    descriptors.push(build(&spec, ids, mounts).map_err(Report::Failed)?);
+    descriptors.push(build(&spec, ids, mounts).map_err(refused_proc)?);
     let kind = link.as_ref().map(|(kind, _)| *kind);
     descriptors.extend(link.map(|(_, descriptor)| descriptor));
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -107,31 +107,50 @@ fn set_up(ids: Ids, keeper: &Channel) -> Result<(), Report> {
     sent.step(|| "answer the keeper".to_owned()).map_err(Report::Failed)
 }
 
+/// The kernel gives a fresh /proc only to who sees all of the one there is.
+fn refused_proc(failure: Failure) -> Report {
+    if failure.step != root::MOUNT_PROC || failure.errno != libc::EPERM {
+        return Report::Failed(failure);
+    }
+    Report::Refused(Refusal::Isolation(format!(
+        "{failure}: parts of /proc are covered here, as in a container; start the container with \
+         --security-opt systempaths=unconfined (Docker, Podman: --security-opt unmask=ALL)"
+    )))
+}
+
 /// While the host's /proc is in sight, and before a change of identity hides this process.
-fn begin() -> Result<Vec<OwnedFd>, Failure> {
+fn begin(weaknesses: &[Weakness]) -> Result<Vec<OwnedFd>, Failure> {
     kernel::map_code();
-    make_namespaces()?;
-    link::raise_loopback().step(|| "raise the loopback".to_owned())?;
+    make_namespaces(weaknesses)?;
+    if !weaknesses.contains(&Weakness::HostNetwork) {
+        link::raise_loopback().step(|| "raise the loopback".to_owned())?;
+    }
     start_clocks()?;
     let names = NAMESPACES.iter().map(|(name, _)| *name).chain(["pid"]);
     names.map(|name| open(&format!("/proc/self/ns/{name}"), OFlags::RDONLY)).collect()
 }
 
 /// Done here and not by the cloning keeper, which has other things to do meanwhile.
-fn make_namespaces() -> Result<(), Failure> {
-    let all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+fn make_namespaces(weaknesses: &[Weakness]) -> Result<(), Failure> {
+    let mut all = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    all.set(UnshareFlags::NEWNET, !weaknesses.contains(&Weakness::HostNetwork));
+    all.set(UnshareFlags::NEWIPC, !weaknesses.contains(&Weakness::ShareMessages));
     // SAFETY: this process has one thread and shares nothing that these namespaces would separate.
     unsafe { rustix::thread::unshare_unsafe(all | UnshareFlags::NEWTIME) }
         .step(|| "create namespaces".to_owned())
 }
 
 /// Waits for what to build, and makes ready what all cells have.
-fn hear_build(ids: Ids, keeper: &Channel) -> Result<(CellSpec, Vec<OwnedFd>), Failure> {
+fn hear_build(
+    ids: Ids,
+    weaknesses: &[Weakness],
+    keeper: &Channel,
+) -> Result<(CellSpec, Vec<OwnedFd>), Failure> {
     loop {
         match keeper.receive::<Order>() {
             Ok(Received::Message(Order::Prepare, _)) => {
                 become_init(ids)?;
-                root::prepare()?;
+                root::prepare(weaknesses)?;
             }
             Ok(Received::Message(Order::Build(spec), mounts)) => return Ok((*spec, mounts)),
             Ok(_) | Err(_) => return Err(Failure::new("the keeper is gone")),
@@ -145,8 +164,16 @@ fn become_init(ids: Ids) -> Result<(), Failure> {
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(0, 0)?;
     }
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .step(|| "watch the keeper".to_owned())
+    watch_keeper()
+}
+
+/// Whether the cell is to share a namespace with the host, by a deliberate fault.
+pub(crate) fn is_shared(spec: &CellSpec, kind: LinkNameSpaceType) -> bool {
+    match kind {
+        LinkNameSpaceType::Network => spec.is_weak(Weakness::HostNetwork),
+        LinkNameSpaceType::InterProcessCommunication => spec.is_weak(Weakness::ShareMessages),
+        _ => false,
+    }
 }
 
 /// Builds the root and gives the folder of the cell's terminals.
@@ -157,14 +184,33 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
         Ids::Caller { .. } => {
             become_init(ids)?;
             let sources = Sources::open(spec, ids, None)?;
-            root::prepare()?;
+            root::prepare(&spec.weaknesses)?;
             sources
         }
     };
     root::build(spec, ids, sources)?;
     let terminals = open("/dev/pts", OFlags::PATH | OFlags::DIRECTORY)?;
-    weaken()?;
+    if spec.is_weak(Weakness::OpenFirstProcess) {
+        open_up(spec)?;
+    } else {
+        weaken()?;
+    }
     Ok(terminals)
+}
+
+fn watch_keeper() -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step(|| "watch the keeper".to_owned())
+}
+
+/// The opposite of [`weaken`]: a deliberate fault.
+fn open_up(spec: &CellSpec) -> Result<(), Failure> {
+    kernel::reap_by_kernel();
+    become_user(spec.guest.uid, spec.guest.gid)?;
+    kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).step(|| "show itself".to_owned())?;
+    // A change of identity ends the watch.
+    watch_keeper()
 }
 
 /// Gives the commands clocks that began with the cell: how long the machine has been up is none of their business.

@@ -12,7 +12,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::cell::{
-    Answer, Created, Ended, ExecEnd, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop, Streams,
+    Answer, CellSpec, Created, Ended, ExecEnd, ExecInfo, ExecSpec, Lifetime, Request, State, Status, Stop,
+    Streams,
 };
 use crate::command::{Finished, Running, now_ms};
 use crate::courier::Errand;
@@ -67,14 +68,21 @@ fn keep(client: Channel, kit: &Kit, ahead: Option<Ahead>) -> i32 {
         Ok(made) => made,
         Err(answer) => return i32::from(client.send(&answer, &[]).is_err()),
     };
-    let keeper = match Keeper::new(site, created) {
-        Ok(keeper) => keeper,
-        Err((site, failure)) => {
+    match listen(&spec) {
+        Ok(listener) => Keeper::new(site, created, listener).serve(client, link),
+        Err(failure) => {
             site.destroy();
-            return i32::from(client.send(&Answer::Failed(failure), &[]).is_err());
+            i32::from(client.send(&Answer::Failed(failure), &[]).is_err())
         }
-    };
-    keeper.serve(client, link)
+    }
+}
+
+/// Only a cell that outlives its owner has to be found by others.
+fn listen(spec: &CellSpec) -> Result<Option<Listener>, Failure> {
+    match spec.lifetime {
+        Lifetime::Owner => Ok(None),
+        Lifetime::Until { .. } => Listener::open(&spec.cells.join(&spec.id)).map(Some),
+    }
 }
 
 /// A living cell and everybody who has to do with it.
@@ -126,31 +134,26 @@ enum End {
 const OWNER: u64 = 0;
 
 impl Keeper {
-    fn new(site: Site, created: Created) -> Result<Keeper, (Site, Failure)> {
-        let folder = site.spec.cells.join(&site.spec.id);
-        let logs = folder.join("logs");
-        let lasting = match site.spec.lifetime {
+    fn new(site: Site, created: Created, listener: Option<Listener>) -> Keeper {
+        let logs = site.spec.cells.join(&site.spec.id).join("logs");
+        let deadline = match site.spec.lifetime {
             Lifetime::Owner => None,
-            Lifetime::Until { after_ms } => Some(Duration::from_millis(after_ms)),
+            Lifetime::Until { after_ms } => Some(Instant::now() + Duration::from_millis(after_ms)),
         };
-        let listener = match lasting.map(|_| Listener::open(&folder)).transpose() {
-            Ok(listener) => listener,
-            Err(failure) => return Err((site, failure)),
-        };
-        Ok(Keeper {
+        Keeper {
             site,
             created,
             created_ms: now_ms(),
             state: State::Ready,
             listener,
-            deadline: lasting.map(|after| Instant::now() + after),
+            deadline,
             clients: BTreeMap::new(),
             next_client: OWNER,
             running: BTreeMap::new(),
             ended: BTreeMap::new(),
             next_command: 1,
             logs,
-        })
+        }
     }
 
     /// Tells the client that the cell is there, serves until the end, and takes the cell down.
@@ -392,6 +395,9 @@ impl Keeper {
     /// A client went away: with it goes its command, and with the owner the cell.
     fn lose(&mut self, number: u64) -> Option<End> {
         self.thaw(number);
+        for kept in self.running.values_mut().filter_map(|running| running.kept.as_mut()) {
+            kept.followers.retain(|(follower, _)| *follower != number);
+        }
         let client = self.clients.remove(&number)?;
         if let Some(command) = client.command {
             self.finish(command, Some(Ended::Interrupted));
@@ -491,7 +497,7 @@ impl Keeper {
         let log = rustix::fs::open(self.logs.join(exec.to_string()), flags, Mode::empty()).step(step)?;
         let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).step(step)?;
         if let Some(kept) = self.running.get_mut(&exec).and_then(|running| running.kept.as_mut()) {
-            kept.followers.push(counter.try_clone().step(step)?);
+            kept.followers.push((number, counter.try_clone().step(step)?));
         }
         self.tell(number, &Answer::Log, &[log.as_fd(), counter.as_fd()]);
         Ok(None)

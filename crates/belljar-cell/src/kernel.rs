@@ -49,12 +49,27 @@ pub(crate) fn clone(flags: u64, group: Option<BorrowedFd<'_>>) -> io::Result<Clo
     // process has one thread, so the child's copy of the heap and of all locks is consistent.
     let result =
         unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, std::mem::size_of::<CloneArguments>()) };
+    let result = match result {
+        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) && group.is_none() => {
+            clone_the_old_way(flags, &mut pidfd)
+        }
+        other => other,
+    };
     match result {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Cloned::Child),
         // SAFETY: on success the kernel stored a new descriptor that nobody else owns.
         pid => Ok(Cloned::Parent(to_pid(pid)?, unsafe { OwnedFd::from_raw_fd(pidfd) })),
     }
+}
+
+/// Containers of others refuse the new call altogether, because their filters cannot look into its arguments.
+fn clone_the_old_way(flags: u64, pidfd: &mut c_int) -> c_long {
+    let flags = flags | libc::CLONE_PIDFD as u64 | libc::SIGCHLD as u64;
+    let (no_stack, nothing) = (std::ptr::null_mut::<libc::c_void>(), 0_usize);
+    // SAFETY: as for the new call: no memory is shared, and the process has one thread. On the machines this is built
+    // for the third argument is where the descriptor goes, and a null stack means the parent's own.
+    unsafe { libc::syscall(libc::SYS_clone, flags, no_stack, std::ptr::from_mut(pidfd), nothing, nothing) }
 }
 
 fn to_pid(raw: c_long) -> io::Result<Pid> {
@@ -152,6 +167,28 @@ pub(crate) fn keep_capabilities(mask: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })
 }
 
+/// Makes every permitted capability survive the next program: a deliberate fault.
+pub(crate) fn pass_on_capabilities() -> io::Result<()> {
+    let all = permitted_capabilities()?;
+    let half = |bits: u64| {
+        let bits = (bits & u64::from(u32::MAX)) as u32;
+        CapabilityData { effective: bits, permitted: bits, inheritable: bits }
+    };
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let data = [half(all), half(all >> 32)];
+    // SAFETY: header and data have the layout of version 3 and live during the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) })?;
+    for capability in (0..64).filter(|number| all & (1 << number) != 0) {
+        let raise = libc::PR_CAP_AMBIENT_RAISE as c_ulong;
+        // SAFETY: this option takes numbers only and touches no memory of ours.
+        let raised = unsafe {
+            libc::prctl(libc::PR_CAP_AMBIENT, raise, capability as c_ulong, 0 as c_ulong, 0 as c_ulong)
+        };
+        check(c_long::from(raised))?;
+    }
+    Ok(())
+}
+
 /// The thread's permitted capabilities.
 pub(crate) fn permitted_capabilities() -> io::Result<u64> {
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
@@ -208,10 +245,15 @@ pub(crate) fn reset_signals() -> io::Result<()> {
     }))
 }
 
+/// Ignores a signal.
+pub(crate) fn ignore(signal: c_int) {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
 /// Lets the kernel reap this process's children by itself.
 pub(crate) fn reap_by_kernel() {
-    // SAFETY: SIG_IGN is a valid disposition.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    ignore(libc::SIGCHLD);
 }
 
 /// How a child ended and what it used, as the kernel counted it.

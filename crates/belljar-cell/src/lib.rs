@@ -12,7 +12,7 @@ pub mod client;
 mod command;
 pub mod copy;
 mod courier;
-mod disk;
+pub mod disk;
 mod door;
 pub mod failure;
 mod filter;

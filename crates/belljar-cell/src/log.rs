@@ -85,7 +85,7 @@ impl LogReader {
     }
 
     /// The next whole record, if the log has one by now.
-    pub fn next(&mut self) -> io::Result<Option<Record>> {
+    pub fn read(&mut self) -> io::Result<Option<Record>> {
         if !self.fill(HEAD)? {
             return Ok(None);
         }
@@ -131,22 +131,22 @@ mod tests {
         let path = folder.path().join("log");
         let mut log = LogWriter::create(&path).unwrap();
         let mut reader = LogReader::open(&path).unwrap();
-        assert_eq!(reader.next().unwrap(), None);
+        assert_eq!(reader.read().unwrap(), None);
         log.append(5, Stream::Out, b"one\xff\0").unwrap();
         log.append(9, Stream::Error, &vec![b'x'; MOST]).unwrap();
-        let first = reader.next().unwrap().unwrap();
+        let first = reader.read().unwrap().unwrap();
         assert_eq!(
             (first.number, first.at_us, first.stream, first.bytes.as_slice()),
             (1, 5, Stream::Out, &b"one\xff\0"[..])
         );
-        let second = reader.next().unwrap().unwrap();
+        let second = reader.read().unwrap().unwrap();
         assert_eq!((second.number, second.stream, second.bytes.len()), (2, Stream::Error, MOST));
-        assert_eq!(reader.next().unwrap(), None);
+        assert_eq!(reader.read().unwrap(), None);
         log.append(11, Stream::Out, b"late").unwrap();
-        assert_eq!(reader.next().unwrap().unwrap().number, 3);
+        assert_eq!(reader.read().unwrap().unwrap().number, 3);
         let mut again = LogReader::open(&path).unwrap();
         let numbers: Vec<u64> =
-            std::iter::from_fn(|| again.next().unwrap()).map(|record| record.number).collect();
+            std::iter::from_fn(|| again.read().unwrap()).map(|record| record.number).collect();
         assert_eq!(numbers, [1, 2, 3]);
     }
 
@@ -155,6 +155,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::fs::write(&path, [0xff; 100]).unwrap();
-        assert!(LogReader::open(&path).unwrap().next().is_err());
+        assert!(LogReader::open(&path).unwrap().read().is_err());
     }
 }

@@ -215,6 +215,8 @@ pub(crate) const HIDDEN_FILES: &[(&str, Hidden)] = &[
     ("/proc/cmdline", Hidden::Covered),
     ("/proc/config.gz", Hidden::Covered),
     ("/proc/interrupts", Hidden::Covered),
+    ("/proc/iomem", Hidden::Covered),
+    ("/proc/ioports", Hidden::Covered),
     ("/proc/kallsyms", Hidden::Covered),
     ("/proc/keys", Hidden::Covered),
     ("/proc/latency_stats", Hidden::Covered),

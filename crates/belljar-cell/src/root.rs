@@ -16,7 +16,7 @@ use rustix::mount::{
     mount_change, move_mount, open_tree, unmount,
 };
 
-use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root, Workspace};
+use crate::cell::{CERTIFICATES, CellSpec, Guest, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
@@ -44,6 +44,8 @@ const THERMAL: &str = "thermal_throttle";
 const MOUNT_POINTS: [&str; 3] = ["dev", "proc", "sys"];
 /// The cell's own tmpfs: its files are few, so nearly all of it is what a guest may put into /dev/shm.
 const OWN: &std::ffi::CStr = c"size=68m,mode=0755";
+/// The step at which a machine that hides parts of its own /proc refuses to give another.
+pub(crate) const MOUNT_PROC: &str = "mount /proc";
 /// The most bytes of an image's account files that are read.
 const ACCOUNTS_LIMIT: u64 = 1 << 20;
 const PLAIN: Mode = Mode::from_raw_mode(0o755);
@@ -52,10 +54,10 @@ const SHARED: Mode = Mode::from_raw_mode(0o1777);
 
 /// Makes what is the same in every root, in a place of its own; nothing of the host is out of sight yet but the folder
 /// that the place is mounted on.
-pub(crate) fn prepare() -> Result<(), Failure> {
+pub(crate) fn prepare(weaknesses: &[Weakness]) -> Result<(), Failure> {
     let mask = rustix::process::umask(Mode::empty());
     enter_stage()?;
-    furnish()?;
+    furnish(weaknesses)?;
     rustix::process::umask(mask);
     Ok(())
 }
@@ -184,12 +186,12 @@ fn cut_read_only(path: &str) -> Result<OwnedFd, Failure> {
 }
 
 /// Makes `dev`, `proc` and `sys` in the folder we are in, which is our own: no path in it can lead elsewhere.
-fn furnish() -> Result<(), Failure> {
+fn furnish(weaknesses: &[Weakness]) -> Result<(), Failure> {
     for name in MOUNT_POINTS {
         make_folder(Path::new(name), PLAIN)?;
     }
     furnish_dev()?;
-    furnish_proc()?;
+    furnish_proc(weaknesses)?;
     furnish_sys()
 }
 
@@ -215,9 +217,12 @@ fn furnish_dev() -> Result<(), Failure> {
 ///
 /// All of it is read-only: /proc/sys and what else changes the machine, and what would change the order in which the
 /// kernel kills when memory runs out.
-fn furnish_proc() -> Result<(), Failure> {
+fn furnish_proc(weaknesses: &[Weakness]) -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
-    mount("proc", "proc", "proc", flags, None::<&std::ffi::CStr>).step(|| "mount /proc".to_owned())?;
+    mount("proc", "proc", "proc", flags, None::<&std::ffi::CStr>).step(|| MOUNT_PROC.to_owned())?;
+    if weaknesses.contains(&Weakness::ShowKernelFiles) {
+        return Ok(());
+    }
     for (path, _) in HIDDEN_FILES.iter().filter(|(_, hidden)| *hidden == Hidden::Covered) {
         cover("dev/null", path)?;
     }
@@ -560,7 +565,7 @@ mod tests {
             in_namespaces(GUEST, || {
                 follow_the_host();
                 let sources = self.sources(&spec);
-                prepare().unwrap();
+                prepare(&[]).unwrap();
                 build(&spec, Ids::Range { base: 0 }, sources).unwrap();
                 look()
             })
@@ -672,7 +677,7 @@ mod tests {
             let mut sources = ground.sources(&spec);
             sources.private =
                 names.iter().map(|name| cut(ground.path(name).to_str().unwrap()).unwrap()).collect();
-            prepare().unwrap();
+            prepare(&[]).unwrap();
             build(&spec, Ids::Range { base: 0 }, sources).unwrap();
             look()
         });

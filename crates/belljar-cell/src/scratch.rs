@@ -64,7 +64,10 @@ impl Scratch {
     fn make_all(&self, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
         let Guest { uid, gid, .. } = spec.guest;
         let init = ids.init_user(&spec.guest);
-        fs::create_dir_all(&self.folder).step(|| format!("create {}", self.folder.display()))?;
+        if let Some(parent) = self.folder.parent() {
+            fs::create_dir_all(parent).step(|| format!("create {}", parent.display()))?;
+        }
+        make(&self.folder, 0o755, ids, init)?;
         for (path, target) in self.private(spec, ids) {
             match target.to_str() {
                 Some("/tmp" | "/var/tmp") => make(&path, 0o1777, ids, init)?,

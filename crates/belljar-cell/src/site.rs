@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::attestation::{Attestation, Key};
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Weakness, Workspace,
 };
 use crate::disk::{Capacity, Disk};
 use crate::door::{Child, Door, Job, OomScore, Outcome};
@@ -44,7 +44,7 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// Starts an init. For an ordinary user its ids depend on who the guest is to be.
-    pub(crate) fn make(guest: &Guest, ids: Ids) -> Result<Ahead, Answer> {
+    pub(crate) fn make(guest: &Guest, ids: Ids, weaknesses: &[Weakness]) -> Result<Ahead, Answer> {
         let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned()).map_err(Answer::Failed)?;
         let cloned = kernel::clone((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64, None);
         match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
@@ -60,7 +60,7 @@ impl Ahead {
             }
             Cloned::Child => {
                 drop(ours);
-                init::live(ids, &theirs)
+                init::live(ids, weaknesses, &theirs)
             }
         }
     }
@@ -69,7 +69,7 @@ impl Ahead {
     pub(crate) fn for_anybody() -> Option<Ahead> {
         let ids = Ids::for_this_process(std::process::id());
         let nobody = Guest { uid: 0, gid: 0, name: String::new(), home: std::path::PathBuf::new() };
-        if ids.is_range() { Ahead::make(&nobody, ids).ok() } else { None }
+        if ids.is_range() { Ahead::make(&nobody, ids, &[]).ok() } else { None }
     }
 }
 
@@ -96,6 +96,98 @@ pub(crate) struct Site {
     lease: Held,
 }
 
+/// A cell in the making: what exists before its root does, so that it can be undone.
+struct Shell {
+    lease: Held,
+    init: Child,
+    to_init: Channel,
+    disk: Option<Disk>,
+}
+
+impl Shell {
+    fn make(
+        spec: &CellSpec,
+        ids: Ids,
+        groups: Option<&Groups>,
+        ahead: Option<Ahead>,
+    ) -> Result<Shell, Answer> {
+        // One that was made ahead is sound, and has its mounts already.
+        let ahead = ahead.filter(|_| spec.weaknesses.is_empty() && spec.limits.disk.is_none());
+        match plan_disk(spec, ids)? {
+            Some(limit) => Shell::with_disk(spec, ids, groups, limit),
+            None => Shell::without_disk(spec, ids, groups, ahead),
+        }
+    }
+
+    /// The init first, so that it makes its namespaces while this process makes folders and groups.
+    fn without_disk(
+        spec: &CellSpec,
+        ids: Ids,
+        groups: Option<&Groups>,
+        ahead: Option<Ahead>,
+    ) -> Result<Shell, Answer> {
+        let Ahead { init, to_init } = match ahead {
+            Some(ahead) => ahead,
+            None => Ahead::make(&spec.guest, ids, &spec.weaknesses)?,
+        };
+        match take_lease(spec, groups) {
+            Ok(lease) => Ok(Shell { lease, init, to_init, disk: None }),
+            Err(answer) => {
+                end(&init, to_init);
+                Err(answer)
+            }
+        }
+    }
+
+    /// The disk first: its mount must be there when the init gets its own.
+    fn with_disk(
+        spec: &CellSpec,
+        ids: Ids,
+        groups: Option<&Groups>,
+        limit: DiskLimit,
+    ) -> Result<Shell, Answer> {
+        let lease = take_lease(spec, groups)?;
+        let made = make_disk(spec, ids, limit)
+            .map_err(Answer::Failed)
+            .and_then(|disk| Ok((disk, Ahead::make(&spec.guest, ids, &spec.weaknesses)?)));
+        match made {
+            Ok((disk, Ahead { init, to_init })) => Ok(Shell { lease, init, to_init, disk: Some(disk) }),
+            Err(answer) => {
+                lease.release();
+                Err(answer)
+            }
+        }
+    }
+
+    /// Takes it all down and gives back why.
+    fn undo(self, answer: Answer) -> Answer {
+        end(&self.init, self.to_init);
+        self.lease.release();
+        answer
+    }
+}
+
+/// What the init hands out when the root stands.
+struct Inside {
+    namespaces: Vec<(LinkNameSpaceType, OwnedFd)>,
+    processes: OwnedFd,
+    terminals: OwnedFd,
+    link: Option<(LinkKind, OwnedFd)>,
+}
+
+impl Inside {
+    fn sort(spec: &CellSpec, kind: Option<LinkKind>, mut descriptors: Vec<OwnedFd>) -> Option<Inside> {
+        let link = match kind {
+            Some(kind) => Some((kind, descriptors.pop()?)),
+            None => None,
+        };
+        let (terminals, processes) = (descriptors.pop()?, descriptors.pop()?);
+        let kinds = init::NAMESPACES.iter().map(|(_, kind)| *kind);
+        let namespaces = kinds.zip(descriptors).filter(|(kind, _)| !init::is_shared(spec, *kind)).collect();
+        Some(Inside { namespaces, processes, terminals, link })
+    }
+}
+
 /// What a cell brings with it.
 pub(crate) type Made = (Site, Created, Option<OwnedFd>);
 
@@ -108,80 +200,24 @@ impl Site {
         if !ids.is_range() {
             ids::enter_lobby().map_err(refused_namespaces)?;
         }
-        let mut ahead = ahead;
         let score = OomScore::open().map_err(Answer::Failed)?;
-        let limit = plan_disk(spec, ids)?;
-        let (lease, init, to_init, disk) = match limit {
-            // Its mounts must be there before the init copies them.
-            Some(limit) => {
-                drop(ahead.take());
-                let lease = take_lease(spec, groups.as_ref())?;
-                match make_disk(spec, ids, limit).map_err(Answer::Failed).and_then(|disk| {
-                    let Ahead { init, to_init } = Ahead::make(&spec.guest, ids)?;
-                    Ok((disk, init, to_init))
-                }) {
-                    Ok((disk, init, to_init)) => (lease, init, to_init, Some(disk)),
-                    Err(answer) => {
-                        lease.release();
-                        return Err(answer);
-                    }
-                }
-            }
-            // First, so that it makes its namespaces while this process makes folders and groups.
-            None => {
-                let Ahead { init, to_init } = match ahead.take() {
-                    Some(ahead) => ahead,
-                    None => Ahead::make(&spec.guest, ids)?,
-                };
-                match take_lease(spec, groups.as_ref()) {
-                    Ok(lease) => (lease, init, to_init, None),
-                    Err(answer) => {
-                        end(&init, to_init);
-                        return Err(answer);
-                    }
-                }
-            }
-        };
-        let begun = begin(spec, ids, groups.as_ref(), &init, &to_init);
+        let shell = Shell::make(spec, ids, groups.as_ref(), ahead)?;
+        let begun = begin(spec, ids, groups.as_ref(), &shell);
         // While the init builds: what an earlier probe of such a cell found.
         let attested = attested(spec, ids, groups.as_ref());
-        let built = begun.and_then(|()| hear_ready(&to_init));
-        let (kind, mut descriptors) = match built {
-            Ok(built) => built,
-            Err(answer) => {
-                end(&init, to_init);
-                lease.release();
-                return Err(answer);
-            }
+        let inside = match begun.and_then(|()| hear_ready(&shell.to_init, spec)) {
+            Ok(inside) => inside,
+            Err(answer) => return Err(shell.undo(answer)),
         };
-        let link = if kind.is_some() { descriptors.pop() } else { None };
-        let (Some(terminals), Some(processes)) = (descriptors.pop(), descriptors.pop()) else {
-            end(&init, to_init);
-            lease.release();
-            return Err(Answer::Failed(Failure::new("the init's answer is incomplete")));
-        };
-        let namespaces = init::NAMESPACES.iter().map(|(_, kind)| *kind).zip(descriptors).collect();
-        let door = Door {
-            namespaces,
-            ids,
-            guest: spec.guest.clone(),
-            limits: spec.limits,
-            filter: kit.filter.clone(),
-            score,
-        };
-        let site = Site {
-            spec: spec.clone(),
-            groups,
-            ids,
-            door,
-            terminals,
-            disk,
-            attested,
-            outside: kit.outside.clone(),
-            init,
-            to_init,
-            lease,
-        };
+        let Inside { namespaces, processes, terminals, link } = inside;
+        let (guest, limits, filter) = (spec.guest.clone(), spec.limits, kit.filter);
+        let door =
+            Door { namespaces, ids, guest, limits, filter, score, weaknesses: spec.weaknesses.clone() };
+        let Shell { lease, init, to_init, disk } = shell;
+        let outside = kit.outside.clone();
+        let spec = spec.clone();
+        let site = Site { spec, groups, ids, door, terminals, disk, attested, outside, init, to_init, lease };
+        let (kind, link) = link.unzip();
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
             Ok(created) => Ok((site, created, link)),
             Err(answer) => {
@@ -199,7 +235,10 @@ impl Site {
     }
 
     fn describe(&self, link: Option<LinkKind>) -> Result<Created, Answer> {
-        self.prove()?;
+        // Whoever asked for a fault wants it.
+        if self.spec.weaknesses.is_empty() {
+            self.prove()?;
+        }
         if let Some(refusal) = refusal(&self.limits(), self.spec.isolation) {
             return Err(Answer::Refused(refusal));
         }
@@ -271,10 +310,7 @@ impl Site {
             None => None,
         };
         let (child, pipe) = self.door.admit(&Job::Probe(&expected), &[], groups.as_ref())?;
-        if groups.is_none() {
-            read_all_of_mark(&pipe)?;
-        }
-        let outcome = Outcome::read(pipe)?;
+        let outcome = Outcome::read(pipe, if groups.is_none() { Outcome::MARK } else { 0 })?;
         kernel::wait_for(child.pid).step(|| "wait for the probe".to_owned())?;
         if let Some(groups) = groups {
             // What stays is removed with the cell's own groups.
@@ -326,7 +362,7 @@ fn kill(child: &Child) {
 }
 
 /// Waits for children that have ended, whoever they are.
-pub(crate) fn reap_ready() {
+fn reap_ready() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
@@ -392,28 +428,23 @@ fn make_disk(spec: &CellSpec, ids: Ids, limit: DiskLimit) -> Result<Disk, Failur
 
 fn refused_namespaces(failure: Failure) -> Answer {
     match failure.errno {
-        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => Answer::Refused(Refusal::Isolation(
-            format!("{failure}: this machine does not let this user make user namespaces"),
-        )),
+        libc::EPERM | libc::ENOSPC | libc::EINVAL | libc::EACCES => {
+            Answer::Refused(Refusal::Isolation(format!(
+                "{failure}: this machine does not let this user make user namespaces (in a container of Docker's, \
+                 start it with --security-opt seccomp=unconfined)"
+            )))
+        }
         _ => Answer::Failed(failure),
     }
 }
 
-type Built = (Option<LinkKind>, Vec<OwnedFd>);
-
 /// Makes folders and groups and hands the mounts over; the init goes on by itself.
-fn begin(
-    spec: &CellSpec,
-    ids: Ids,
-    groups: Option<&Groups>,
-    init: &Child,
-    to_init: &Channel,
-) -> Result<(), Answer> {
+fn begin(spec: &CellSpec, ids: Ids, groups: Option<&Groups>, shell: &Shell) -> Result<(), Answer> {
     let scratch = Scratch::of(spec).create(spec, ids);
     scratch.map_err(Answer::Failed)?;
-    let sources = cut_sources(spec, ids, init.pid).map_err(Answer::Failed)?;
+    let sources = cut_sources(spec, ids, shell.init.pid).map_err(Answer::Failed)?;
     let descriptors = sources.as_ref().map(Sources::descriptors).unwrap_or_default();
-    let sent = to_init.send(&Order::Build(Box::new(spec.clone())), &descriptors);
+    let sent = shell.to_init.send(&Order::Build(Box::new(spec.clone())), &descriptors);
     sent.step(|| "start the init".to_owned()).map_err(Answer::Failed)?;
     drop(sources);
     match groups {
@@ -422,9 +453,10 @@ fn begin(
     }
 }
 
-fn hear_ready(to_init: &Channel) -> Result<Built, Answer> {
+fn hear_ready(to_init: &Channel, spec: &CellSpec) -> Result<Inside, Answer> {
     match hear(to_init).map_err(Answer::Failed)? {
-        (Report::Ready { link }, descriptors) => Ok((link, descriptors)),
+        (Report::Ready { link }, descriptors) => Inside::sort(spec, link, descriptors)
+            .ok_or_else(|| Answer::Failed(Failure::new("the init's answer is incomplete"))),
         (Report::Refused(refusal), _) => Err(Answer::Refused(refusal)),
         (Report::Failed(failure), _) => Err(Answer::Failed(failure)),
         (Report::Swept { .. } | Report::Interfaces(_), _) => {
@@ -439,8 +471,8 @@ fn cut_sources(spec: &CellSpec, ids: Ids, init: Pid) -> Result<Option<Sources>, 
     }
     let image = open_user_namespace(init)?;
     let workspace = match &spec.workspace {
-        Workspace::Host { .. } => Some(workspace_owners(spec, ids)?),
-        Workspace::Own { .. } => None,
+        Workspace::Host { .. } if !spec.is_weak(Weakness::ForeignOwner) => Some(workspace_owners(spec, ids)?),
+        Workspace::Host { .. } | Workspace::Own { .. } => None,
     };
     Sources::open(
         spec,
@@ -472,12 +504,6 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
             opened
         }
     }
-}
-
-/// The mark comes first in the pipe of a process without groups, and means nothing here.
-fn read_all_of_mark(pipe: &OwnedFd) -> Result<(), Failure> {
-    rustix::io::read(pipe, &mut [0_u8; 8]).step(|| "hear from the probe".to_owned())?;
-    Ok(())
 }
 
 fn mode(ids: Ids) -> &'static str {
@@ -514,12 +540,18 @@ fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
     (isolation == Isolation::Full).then_some(Refusal::Limits(says))
 }
 
+/// What only some callers can have is not asked for where it cannot be had, and told so.
 fn control(finding: Finding) -> Control {
-    let enforced = if finding.holds { "yes" } else { "broken" };
+    let answer = match (finding.holds, is_broken(&finding)) {
+        (true, _) => "yes",
+        (false, true) => "broken",
+        (false, false) => "no",
+    };
+    let requested = if answer == "no" { "no" } else { "yes" };
     Control {
         control: finding.control,
-        requested: "yes".to_owned(),
-        enforced: enforced.to_owned(),
+        requested: requested.to_owned(),
+        enforced: answer.to_owned(),
         proof: format!("{} ({})", finding.proof, finding.probe),
     }
 }

@@ -3,13 +3,15 @@
 //! Root cuts them off outside, with owners mapped; an ordinary user cannot, so there the cell's init does it in its
 //! own mount namespace. Either way every path of the host is resolved here and never again.
 
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use crate::cell::{CellSpec, Piece, Root, Workspace};
+use crate::cell::{CellSpec, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
@@ -50,8 +52,11 @@ impl Sources {
                 Some(workspace(source, owners.and_then(|owners| owners.workspace))?)
             }
         };
-        let private =
-            scratch.private(spec, ids).iter().map(|(path, _)| private(path)).collect::<Result<_, _>>()?;
+        let mut folders = scratch.private(spec, ids);
+        if spec.is_weak(Weakness::ShareTemporary) {
+            share_temporary(spec, &mut folders)?;
+        }
+        let private = folders.iter().map(|(path, _)| private(path)).collect::<Result<_, _>>()?;
         let image =
             image_paths(&spec.root).iter().map(|path| layer(path, image_owners)).collect::<Result<_, _>>()?;
         let certificates = spec.certificates.as_ref().map(|path| layer(path, image_owners)).transpose()?;
@@ -90,6 +95,18 @@ impl Sources {
         };
         Ok(Sources { workspace, private, certificates, image, layer })
     }
+}
+
+/// Puts one folder in the place of every cell's own `/tmp`: a deliberate fault.
+fn share_temporary(spec: &CellSpec, folders: &mut [(PathBuf, PathBuf)]) -> Result<(), Failure> {
+    let shared = spec.cells.with_file_name("shared-temporary");
+    let step = || format!("create {}", shared.display());
+    fs::create_dir_all(&shared).step(step)?;
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).step(step)?;
+    for (path, _) in folders.iter_mut().filter(|(_, target)| target == Path::new("/tmp")) {
+        path.clone_from(&shared);
+    }
+    Ok(())
 }
 
 fn image_paths(root: &Root) -> Vec<PathBuf> {

@@ -9,6 +9,7 @@
 //! streams are closed, a file beside the workspace is unread and unchanged, what is in the workspace belongs to the
 //! caller, and the sandbox and its workspace can be removed.
 
+mod archive;
 mod bench;
 mod engine_table;
 mod expectation;

@@ -80,6 +80,7 @@ pub fn examine(options: &DoctorOptions) -> Vec<Check> {
     checks.extend(sandbox(options));
     checks.push(overlay(options));
     checks.push(limits());
+    checks.push(disk_limit());
     checks.push(link(options));
     checks.extend([resolvers(options), certificates(), git(&options.git), python()]);
     checks.extend([disk("output folder", &options.out), disk("cache folder", &options.cache), docker()]);
@@ -165,6 +166,14 @@ fn overlay(options: &DoctorOptions) -> Check {
         }
         Err(error) => Check::new("overlay", Status::Fail, error.to_string())
             .remedy("put BELLJAR_HOME on a local file system such as ext4, xfs, btrfs or tmpfs"),
+    }
+}
+
+/// Only needed by who asks for it.
+fn disk_limit() -> Check {
+    match belljar_cell::disk::unavailable() {
+        None => Check::new("disk limit", Status::Ok, "a sandbox can have a disk of limited size"),
+        Some(reason) => Check::new("disk limit", Status::Info, reason),
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::advice::advice;
 use crate::capture::{Capture, append_marker};
 use crate::collect::collect;
-use crate::engine::{Command, Engine, Exit, NetworkSink, Order, Sandbox};
+use crate::engine::{self, Command, CommandLimits, Engine, Exit, NetworkSink, Order, Sandbox};
 use crate::event::EventKind;
 use crate::fault::{Code, Fault};
 use crate::interrupt::Interrupt;
@@ -70,7 +70,8 @@ impl Stages<'_> {
     fn all(&self) -> Result<(), Stop> {
         self.stage(Stage::PrepareImage, || self.prepare_image())?;
         let mut sandbox = self.stage(Stage::Create, || self.create())?;
-        self.interrupt.arm(sandbox.stopper());
+        let stop = sandbox.stopper();
+        self.interrupt.arm(Arc::new(move || stop(engine::Stop::Interrupted)));
         let result = self.inside(sandbox.as_mut());
         self.interrupt.disarm();
         self.destroy(sandbox);
@@ -195,6 +196,7 @@ impl Stages<'_> {
             limits: plan.limits,
             isolation: plan.isolation,
             network: if networked { Network::Outbound } else { Network::None },
+            disk: None,
         }
     }
 
@@ -316,9 +318,13 @@ impl Stages<'_> {
             arguments,
             environment: plan.env.clone(),
             directory: plan.workdir.clone(),
+            user: None,
             timeout: deadline.saturating_duration_since(Instant::now()),
+            limits: CommandLimits::default(),
+            stdin: None,
             stdout,
             stderr,
+            terminal: None,
         };
         let exit = sandbox.exec(&command);
         drop(command);

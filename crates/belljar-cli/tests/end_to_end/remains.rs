@@ -86,14 +86,35 @@ pub(crate) fn descendants(pid: i32) -> Vec<Process> {
     found
 }
 
-fn parent(process: &Process) -> Option<i32> {
+pub(crate) fn parent(process: &Process) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The keeper among the children of a client.
+/// The keeper in use below a client: the one of our own processes that has a guest for a child, once it has.
 pub(crate) fn keeper_of(client: i32) -> Option<Process> {
-    descendants(client).into_iter().find(|process| process.words().contains("--belljar-keeper"))
+    for _ in 0..500 {
+        let own = own_processes(client);
+        let is_own = |process: &Process| own.iter().any(|other| other.pid == process.pid);
+        let guests = descendants(client).into_iter().filter(|process| !is_own(process));
+        let parents: Vec<i32> = guests.filter_map(|guest| parent(&guest)).collect();
+        if let Some(keeper) = own.iter().find(|process| parents.contains(&process.pid)) {
+            return Some(keeper.clone());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    None
+}
+
+/// The processes of Belljar's own below a client, oldest first: the spawner, the keeper and its init, the spare keeper
+/// and its init.
+pub(crate) fn own_processes(client: i32) -> Vec<Process> {
+    let mut own: Vec<Process> = descendants(client)
+        .into_iter()
+        .filter(|process| process.words().contains("--belljar-spawner"))
+        .collect();
+    own.sort_by_key(|process| process.pid);
+    own
 }
 
 /// The living processes that carry one of these marks in their command line, environment or groups.

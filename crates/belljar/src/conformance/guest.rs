@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::conformance::need::Need;
+use crate::conformance::need::{Limit, Need};
+use crate::engine::{CommandLimits, CommandUser, TerminalSize};
 
 /// What every Python guest begins with: system calls by name, and words for what held and what did not.
 const PRELUDE: &str = include_str!("guests/prelude.py");
@@ -20,8 +21,16 @@ pub(super) struct Guest {
     pub(super) usual_environment: Usual,
     /// Where it starts; the workspace unless it says otherwise.
     pub(super) directory: Option<&'static str>,
+    /// Who runs it; the usual guest when not said.
+    pub(super) user: Option<CommandUser>,
     /// When it is killed.
     pub(super) timeout: Duration,
+    /// Limits of its own.
+    pub(super) limits: CommandLimits,
+    /// What it can read.
+    pub(super) input: Input,
+    /// The size of its terminal, if it has one.
+    pub(super) terminal: Option<TerminalSize>,
     /// Who reads its standard output.
     pub(super) reader: Reader,
     /// What the host does meanwhile.
@@ -53,6 +62,19 @@ pub(super) enum Program {
     },
 }
 
+/// What a guest can read from its standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Nothing: it is at its end from the start.
+    Nothing,
+    /// These bytes, then its end.
+    Bytes(Vec<u8>),
+    /// Nothing, and no end either.
+    Held,
+    /// These bytes as soon as the guest has written something, and no end.
+    Answer(&'static [u8]),
+}
+
 /// Who reads a guest's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
@@ -71,8 +93,22 @@ pub(super) enum Meanwhile {
     Wait,
     /// It asks for the end as soon as the guest has written something.
     Stop,
+    /// It asks for the end when the guest has written more than so many bytes.
+    LimitOutput(usize),
     /// It collects files from the workspace, again and again.
     Collect,
+    /// It gets this folder from the sandbox and puts a file `d/file` into it, again and again.
+    Carry(&'static str),
+}
+
+impl Meanwhile {
+    /// The folder inside that the host works on.
+    pub(super) fn path(self) -> Option<&'static str> {
+        match self {
+            Meanwhile::Carry(path) => Some(path),
+            Meanwhile::Wait | Meanwhile::Stop | Meanwhile::LimitOutput(_) | Meanwhile::Collect => None,
+        }
+    }
 }
 
 /// A script for `sh`.
@@ -98,7 +134,11 @@ impl Guest {
             environment: Vec::new(),
             usual_environment: Usual::There,
             directory: None,
+            user: None,
             timeout: PATIENCE,
+            limits: CommandLimits::default(),
+            input: Input::Nothing,
+            terminal: None,
             reader: Reader::Eager,
             meanwhile: Meanwhile::Wait,
         }
@@ -128,6 +168,30 @@ impl Guest {
         self
     }
 
+    /// The same guest, reading this.
+    pub(super) fn reads(mut self, input: Input) -> Guest {
+        self.input = input;
+        self
+    }
+
+    /// The same guest as another user, whose group has the same number.
+    pub(super) fn user(mut self, id: u32) -> Guest {
+        self.user = Some(CommandUser { uid: id, gid: id });
+        self
+    }
+
+    /// The same guest with limits of its own.
+    pub(super) fn limited(mut self, limits: CommandLimits) -> Guest {
+        self.limits = limits;
+        self
+    }
+
+    /// The same guest on a terminal.
+    pub(super) fn on_terminal(mut self, rows: u16, columns: u16) -> Guest {
+        self.terminal = Some(TerminalSize { rows, columns });
+        self
+    }
+
     /// The same guest with another reader of its standard output.
     pub(super) fn read_by(mut self, reader: Reader) -> Guest {
         self.reader = reader;
@@ -140,12 +204,13 @@ impl Guest {
         self
     }
 
-    /// What the image must have for it.
-    pub(super) fn need(&self) -> Option<Need> {
-        match self.program {
-            Program::Python(_) => Some(Need::Program("python3")),
-            Program::Shell(_) | Program::Exact { .. } => None,
-        }
+    /// What must be there for it.
+    pub(super) fn needs(&self) -> Vec<Need> {
+        let python = matches!(self.program, Program::Python(_)).then_some(Need::Program("python3"));
+        let memory = self.limits.memory.map(|_| Need::Limit(Limit::Memory));
+        let processes = self.limits.pids.map(|_| Need::Limit(Limit::Processes));
+        let users = self.user.map(|_| Need::Users);
+        [python, memory, processes, users].into_iter().flatten().collect()
     }
 }
 

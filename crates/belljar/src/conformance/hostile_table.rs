@@ -1,6 +1,7 @@
 //! What hostile programs try. Every attempt is bounded and does no harm even where it works.
 
 mod calls;
+mod carrying;
 mod descriptors;
 mod floods;
 mod forgery;
@@ -30,6 +31,7 @@ pub(super) fn rows() -> Vec<Row> {
         floods::rows(),
         names::rows(),
         traps::rows(),
+        carrying::rows(),
         forgery::rows(),
     ]
     .concat()

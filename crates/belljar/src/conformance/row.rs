@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::conformance::archive::Entry;
 use crate::conformance::expectation::Expectation;
 use crate::conformance::guest::Guest;
 use crate::conformance::need::{Limit, Need};
+use crate::engine::DiskLimit;
+use crate::fault::Code;
 use crate::limits::{Bytes, Cpus, Limits};
 use crate::outcome::Ending;
 use crate::spec::Network;
@@ -112,8 +115,12 @@ pub struct Row {
     pub needs: Vec<Need>,
     /// What its sandbox may use at most.
     pub(super) limits: Limits,
+    /// How much may be written to its private files.
+    pub(super) disk: Option<DiskLimit>,
     /// What its sandbox can reach.
     pub(super) network: Network,
+    /// The code with which its sandbox must be refused, if it must.
+    pub(super) refused: Option<Code>,
     /// What the host puts there before.
     pub(super) props: Vec<Prop>,
     /// What happens, in order.
@@ -155,10 +162,29 @@ pub(super) enum Prop {
 pub(super) enum Act {
     /// A command runs to its end.
     Run(Box<Guest>, Box<Expectation>),
+    /// A command must be refused with this code.
+    Denied(Box<Guest>, Code),
+    /// Several commands run at the same time, each to its end.
+    Together(Vec<(Guest, Expectation)>),
+    /// An archive is unpacked into a folder inside.
+    Put { path: &'static str, entries: Vec<Entry>, carried: Carried },
+    /// A file or folder inside is packed, and kept until it is put back.
+    Get { path: &'static str, carried: Carried },
+    /// What was packed last is unpacked into a folder inside.
+    PutBack { path: &'static str },
     /// The sandbox is taken down and made again under the same name, over the same workspace.
     Anew,
     /// The network is taken away.
     Disconnect,
+}
+
+/// What comes of carrying an archive in or out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carried {
+    /// All of it was carried.
+    Done,
+    /// It was refused for what it is.
+    Refused,
 }
 
 /// Something that must hold on the host after a row.
@@ -200,7 +226,9 @@ impl Row {
             promise,
             needs: Vec::new(),
             limits: usual_limits(),
+            disk: None,
             network: Network::None,
+            refused: None,
             props: Vec::new(),
             acts: Vec::new(),
             checks: Vec::new(),
@@ -215,10 +243,16 @@ impl Row {
 
     /// The same row with one more command.
     pub(super) fn runs(mut self, guest: Guest, expectation: Expectation) -> Row {
-        if let Some(need) = guest.need() {
-            self = self.needs(need);
-        }
+        self = guest.needs().into_iter().fold(self, Row::needs);
         self.acts.push(Act::Run(Box::new(guest), Box::new(expectation)));
+        self
+    }
+
+    /// The same row with several commands at the same time.
+    pub(super) fn runs_together(mut self, commands: Vec<(Guest, Expectation)>) -> Row {
+        let needs: Vec<Need> = commands.iter().flat_map(|(guest, _)| guest.needs()).collect();
+        self = needs.into_iter().fold(self, Row::needs);
+        self.acts.push(Act::Together(commands));
         self
     }
 
@@ -238,10 +272,8 @@ impl Row {
 
     /// The same row with something that the host puts there.
     pub(super) fn with(mut self, prop: Prop) -> Row {
-        if let Prop::Neighbour(guest) = &prop
-            && let Some(need) = guest.need()
-        {
-            self = self.needs(need);
+        if let Prop::Neighbour(guest) = &prop {
+            self = guest.needs().into_iter().fold(self, Row::needs);
         }
         self.props.push(prop);
         self
@@ -271,10 +303,28 @@ impl Row {
         self.needs(Need::Limit(Limit::Processes))
     }
 
+    /// The same row with room for many processes, where they are counted at all.
+    pub(super) fn roomy(mut self) -> Row {
+        self.limits.pids = 512;
+        self
+    }
+
     /// The same row with so many thousandths of a processor, which must be enforced.
     pub(super) fn processor(mut self, millis: u32) -> Row {
         self.limits.cpus = Cpus::from_millis(millis);
         self.needs(Need::Limit(Limit::Processor))
+    }
+
+    /// The same row with so many MiB and so many files of disk, which must be enforced.
+    pub(super) fn disk(mut self, mebibytes: u64, inodes: u64) -> Row {
+        self.disk = Some(DiskLimit { bytes: mebibytes << 20, inodes });
+        self.needs(Need::Limit(Limit::Disk))
+    }
+
+    /// The same row, of a sandbox that must be refused with this code.
+    pub(super) fn refused(mut self, code: Code) -> Row {
+        self.refused = Some(code);
+        self
     }
 
     /// The same row with a way to the outside.

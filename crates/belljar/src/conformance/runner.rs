@@ -196,6 +196,10 @@ impl Work<'_> {
                 Ok(reason) => RowOutcome::Refused { code: code.name().to_owned(), reason },
                 Err(differences) => RowOutcome::Failed { differences },
             },
+            Standing::MustRefuseCommand(code) => match trial.refused_command(ground, code) {
+                Ok(reason) => RowOutcome::Refused { code: code.name().to_owned(), reason },
+                Err(differences) => RowOutcome::Failed { differences },
+            },
             Standing::Met => {
                 let mut differences = trial.differences(ground);
                 differences.extend(self.changed());

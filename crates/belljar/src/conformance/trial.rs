@@ -3,11 +3,13 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::conformance::archive::archive;
 use crate::conformance::bench::{Bench, Place, Ran, Wish};
 use crate::conformance::expectation::{Difference, Expectation, shown};
 use crate::conformance::ground::Ground;
 use crate::conformance::guest::Guest;
-use crate::conformance::row::{Act, Check, Prop, Row};
+use crate::conformance::row::{Act, Carried, Check, Prop, Row};
+use crate::engine::Stop;
 use crate::fault::{Code, Fault};
 use crate::spec::Isolation;
 
@@ -49,10 +51,51 @@ impl Trial<'_> {
         }
     }
 
+    /// Asks the row's sandbox for its first command, which must be refused with this code; gives the refusal's words.
+    pub(super) fn refused_command(&self, ground: Ground, code: Code) -> Result<String, Vec<Difference>> {
+        let result = self.ask_first(&ground, code);
+        match (ground.clear(), result) {
+            (None, result) => result,
+            (Some(difference), Ok(_)) => Err(vec![difference]),
+            (Some(difference), Err(found)) => Err(found.into_iter().chain([difference]).collect()),
+        }
+    }
+
+    fn ask_first(&self, ground: &Ground, code: Code) -> Result<String, Vec<Difference>> {
+        let mut place = self.place(ground, self.isolation).map_err(|fault| vec![could_not_run(&fault)])?;
+        let first = self.row.acts.iter().find_map(|act| match act {
+            Act::Run(guest, _) => Some(guest),
+            _ => None,
+        });
+        let asked = first.map(|guest| place.run(guest, ground.environment(guest), &|| {}).err());
+        let mut found = taken_down(place);
+        let seen = match asked.flatten() {
+            Some(fault) if fault.code == code => {
+                return if found.is_empty() { Ok(fault.message) } else { Err(found) };
+            }
+            Some(fault) => told(&fault),
+            None => "the command was run".to_owned(),
+        };
+        found.push(Difference::new("refusal", code.name(), seen));
+        Err(found)
+    }
+
+    /// A row that is about a refusal of its sandbox.
+    fn refused(&self, ground: &Ground, code: Code) -> Vec<Difference> {
+        match self.place(ground, self.isolation) {
+            Err(fault) if fault.code == code => Vec::new(),
+            Err(fault) => vec![Difference::new("refusal", code.name(), told(&fault))],
+            Ok(place) => {
+                let found = Difference::new("refusal", code.name(), "the sandbox was made");
+                taken_down(place).into_iter().chain([found]).collect()
+            }
+        }
+    }
+
     fn place(&self, ground: &Ground, isolation: Isolation) -> Result<Place, Fault> {
-        let (limits, network) = (self.row.limits, self.row.network);
-        let workspace = ground.workspace();
-        self.bench.place(&Wish { id: ground.mark(), workspace: &workspace, limits, isolation, network })
+        let (limits, disk, network) = (self.row.limits, self.row.disk, self.row.network);
+        let (id, workspace) = (ground.mark(), ground.workspace());
+        self.bench.place(&Wish { id, workspace: &workspace, limits, disk, isolation, network })
     }
 
     /// The acts, while every neighbour of the row lives.
@@ -68,6 +111,7 @@ impl Trial<'_> {
             id: &id,
             workspace: &workspace,
             limits: self.row.limits,
+            disk: None,
             isolation: self.isolation,
             network: self.row.network,
         };
@@ -84,7 +128,7 @@ impl Trial<'_> {
             let ready = wait_for(&workspace.join("ready"), &told);
             let found = if ready { self.acts(ground) } else { Ok(vec![absent()]) };
             let lived = told.try_recv().is_err();
-            stop();
+            stop(Stop::Interrupted);
             (found, lived)
         });
         let mut found = found?;
@@ -97,6 +141,10 @@ impl Trial<'_> {
     }
 
     fn acts(&self, ground: &Ground) -> Result<Vec<Difference>, Fault> {
+        if let Some(code) = self.row.refused {
+            return Ok(self.refused(ground, code));
+        }
+        let mut packed = Vec::new();
         let mut place = self.place(ground, self.isolation)?;
         let mut found = Vec::new();
         if self.row.checks.iter().any(|check| matches!(check, Check::Controls)) {
@@ -105,6 +153,18 @@ impl Trial<'_> {
         for (index, act) in self.row.acts.iter().enumerate() {
             let done = match act {
                 Act::Run(guest, expectation) => self.run(&mut place, ground, guest, expectation),
+                Act::Denied(guest, code) => Ok(self.denied(&mut place, ground, guest, *code)),
+                Act::Together(commands) => self.together(&place, ground, commands),
+                Act::Put { path, entries, carried } => {
+                    let archive = archive(entries, &|text| ground.own(text));
+                    Ok(judged(place.put(path, &archive), *carried))
+                }
+                Act::Get { path, carried } => {
+                    let got = place.get(path).map(|bytes| packed = bytes);
+                    let leaks = ground.gives_away(&packed).then(|| leaked(&packed));
+                    Ok(judged(got, *carried).into_iter().chain(leaks).collect())
+                }
+                Act::PutBack { path } => Ok(judged(place.put(path, &packed), Carried::Done)),
                 Act::Disconnect => place.disconnect().map(|()| Vec::new()),
                 Act::Anew => {
                     found.extend(taken_down(place));
@@ -130,10 +190,87 @@ impl Trial<'_> {
         let ran = place.run(guest, ground.environment(guest), &|| ground.collect_meanwhile(self.row))?;
         // At once, without patience: when the end is told, everything is gone already.
         let mut found: Vec<Difference> = ground.left_running(ground.mark()).into_iter().collect();
-        found.extend(expectation.differences(&ran, &|text| ground.own(text)));
-        found.extend(streams(&ran, ground));
+        found.extend(judge(&ran, ground, guest, expectation));
         Ok(found)
     }
+
+    fn denied(&self, place: &mut Place, ground: &Ground, guest: &Guest, code: Code) -> Vec<Difference> {
+        match place.run(guest, ground.environment(guest), &|| {}) {
+            Err(fault) if fault.code == code => Vec::new(),
+            Err(fault) => vec![Difference::new("refusal", code.name(), told(&fault))],
+            Ok(_) => vec![Difference::new("refusal", code.name(), "the command was run")],
+        }
+    }
+
+    /// Several commands at the same time, each over a connection of its own.
+    fn together(
+        &self,
+        place: &Place,
+        ground: &Ground,
+        commands: &[(Guest, Expectation)],
+    ) -> Result<Vec<Difference>, Fault> {
+        let places = commands.iter().map(|_| place.another()).collect::<Result<Vec<_>, _>>()?;
+        let one = |mut place: Place, (guest, expectation): &(Guest, Expectation)| match place.run(
+            guest,
+            ground.environment(guest),
+            &|| ground.collect_meanwhile(self.row),
+        ) {
+            Ok(ran) => judge(&ran, ground, guest, expectation),
+            Err(fault) => vec![could_not_run(&fault)],
+        };
+        let mut found = Vec::new();
+        std::thread::scope(|scope| {
+            let one = &one;
+            let threads = places.into_iter().zip(commands);
+            let threads: Vec<_> =
+                threads.map(|(place, command)| scope.spawn(move || one(place, command))).collect();
+            for (index, thread) in threads.into_iter().enumerate() {
+                let differences = thread.join().unwrap_or_else(|_| vec![panicked()]);
+                found.extend(differences.into_iter().map(|difference| of_command(difference, index)));
+            }
+        });
+        found.extend(ground.left_running(ground.mark()));
+        Ok(found)
+    }
+}
+
+/// What came of a command beside what must hold of the machine.
+fn judge(ran: &Ran, ground: &Ground, guest: &Guest, expectation: &Expectation) -> Vec<Difference> {
+    let mut found = expectation.differences(ran, &|text| ground.own(text));
+    found.extend(streams(ran, ground));
+    if guest.meanwhile.path().is_some() && ran.got.is_empty() {
+        found.push(Difference::new("archives got meanwhile", "one at least", "none"));
+    }
+    found.extend(ground.gives_away(&ran.got).then(|| leaked(&ran.got)));
+    found
+}
+
+fn leaked(archive: &[u8]) -> Difference {
+    Difference::new("an archive", "nothing of the host's secret", shown(archive))
+}
+
+/// Whether an archive was carried, or refused for what it is.
+fn judged(result: Result<(), Fault>, carried: Carried) -> Vec<Difference> {
+    let seen = match (result, carried) {
+        (Ok(()), Carried::Done) => return Vec::new(),
+        (Err(fault), Carried::Refused) if fault.code == Code::ArchiveRefused => return Vec::new(),
+        (Ok(()), Carried::Refused) => "carried".to_owned(),
+        (Err(fault), _) => told(&fault),
+    };
+    let expected = match carried {
+        Carried::Done => "carried",
+        Carried::Refused => Code::ArchiveRefused.name(),
+    };
+    vec![Difference::new("the archive", expected, seen)]
+}
+
+fn panicked() -> Difference {
+    Difference::new("the suite", "runs it", "it panicked")
+}
+
+fn of_command(mut difference: Difference, index: usize) -> Difference {
+    difference.what = format!("command {}: {}", index + 1, difference.what);
+    difference
 }
 
 /// What no stream may do, whatever the row is about.

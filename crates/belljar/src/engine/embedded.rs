@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use belljar_cell::cell::{
     self, CellSpec, Created, Ended, ExecEnd, ExecLimits, ExecSpec, Guest, Lifetime, Piece, Refusal, Root,
-    Stop, Streams, Workspace,
+    Streams, Workspace,
 };
 use belljar_cell::client::{Cell, CellError, Pending};
 use belljar_cell::spawner::Spawner;
@@ -17,7 +17,10 @@ use belljar_image::host::{self, HostPiece};
 use belljar_image::reference::Image;
 use serde_json::json;
 
-use crate::engine::{Command, Engine, Exit, Made, NetworkSink, Order, Sandbox};
+use crate::engine::{
+    ArchiveLimits, Command, CommandLimits, CommandUser, DiskLimit, Engine, Exit, Made, NetworkSink, Order,
+    Sandbox, Stop, Stopper, terminal,
+};
 use crate::fault::{Code, Fault};
 use crate::gateway::{Gateway, GatewayOptions};
 use crate::limits::Limits;
@@ -112,8 +115,14 @@ impl Engine for Embedded {
         };
         let engine = engine_record(&created);
         let mut controls: Vec<ControlRecord> = cell.controls().map_err(fault)?.iter().map(control).collect();
-        controls.push(network_control(order.network, &cell.interfaces().map_err(fault)?)?);
-        Ok(Made { sandbox: Box::new(EmbeddedSandbox { cell, gateway }), engine, controls })
+        match network_control(order.network, &cell.interfaces().map_err(fault)?) {
+            // Whoever asked for a fault wants it.
+            Err(_) if !self.weaknesses.is_empty() => {}
+            control => controls.push(control?),
+        }
+        let guest = CommandUser { uid: order.user.uid, gid: order.user.gid };
+        let only_user = (created.mode == "user").then_some(guest);
+        Ok(Made { sandbox: Box::new(EmbeddedSandbox { cell, gateway, only_user }), engine, controls })
     }
 }
 
@@ -131,7 +140,7 @@ impl Embedded {
             certificates: host::certificates(),
             guest: Guest { uid, gid, name: order.user.name.clone(), home: PathBuf::from(&order.user.home) },
             hostname: order.hostname.clone(),
-            limits: limits(&order.limits),
+            limits: cell::Limits { disk: order.disk.map(disk), ..limits(&order.limits) },
             isolation: isolation(order.isolation),
             network: network(order.network),
             lifetime: Lifetime::Owner,
@@ -158,6 +167,10 @@ impl Embedded {
 /// Limits as a cell knows them.
 pub(crate) fn limits(limits: &Limits) -> cell::Limits {
     cell::Limits { memory: limits.memory.0, cpu_millis: limits.cpus.millis(), pids: limits.pids, disk: None }
+}
+
+fn disk(limit: DiskLimit) -> cell::DiskLimit {
+    cell::DiskLimit { bytes: limit.bytes, inodes: limit.inodes }
 }
 
 /// What a cell does when a control cannot be had.
@@ -233,23 +246,68 @@ fn control(control: &cell::Control) -> ControlRecord {
 struct EmbeddedSandbox {
     cell: Cell,
     gateway: Option<Gateway>,
+    /// The one user there is, where there is only one.
+    only_user: Option<CommandUser>,
+}
+
+impl EmbeddedSandbox {
+    /// Refuses a user who does not exist inside.
+    fn check_user(&self, user: Option<CommandUser>) -> Result<(), Fault> {
+        match (self.only_user, user) {
+            (_, Some(CommandUser { uid: 0, .. } | CommandUser { gid: 0, .. })) => {
+                Err(Fault::new(Code::IsolationUnavailable, "no command is root inside"))
+            }
+            (Some(only), Some(user)) if user != only => Err(Fault::new(
+                Code::IsolationUnavailable,
+                format!(
+                    "a sandbox of an ordinary user has one user inside, {}:{}, and {}:{} was asked for",
+                    only.uid, only.gid, user.uid, user.gid
+                ),
+            )
+            .hint("run it as root, or as the sandbox's own user")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a command on a terminal, which is served from here.
+    fn exec_on_terminal(&mut self, spec: &ExecSpec, command: &Command) -> Result<ExecEnd, Fault> {
+        let started = match self.cell.begin(spec, &[]).map_err(fault)? {
+            Ok(started) => started,
+            Err(end) => return Ok(end),
+        };
+        let unserved =
+            |error| Fault::new(Code::SandboxFailed, "could not serve the terminal").caused_by(error);
+        let terminal = started.terminal.ok_or(CellError::Unexpected).map_err(fault)?;
+        let wait = || self.cell.end();
+        terminal::serve(&terminal, command.stdin.as_ref(), &command.stdout, wait)
+            .map_err(unserved)?
+            .map_err(fault)
+    }
 }
 
 impl Sandbox for EmbeddedSandbox {
     fn exec(&mut self, command: &Command) -> Result<Exit, Fault> {
-        let null = File::open("/dev/null")
-            .map_err(|error| Fault::new(Code::SandboxFailed, "could not open /dev/null").caused_by(error))?;
+        self.check_user(command.user)?;
         let spec = ExecSpec {
             programs: command.programs.clone(),
             arguments: command.arguments.clone(),
             environment: command.environment.clone(),
             directory: command.directory.clone(),
-            user: None,
-            timeout_ms: Some(u64::try_from(command.timeout.as_millis()).unwrap_or(u64::MAX)),
-            limits: ExecLimits::default(),
-            streams: Streams::Given,
+            user: command.user.map(|CommandUser { uid, gid }| cell::User { uid, gid }),
+            timeout_ms: Some(millis(command.timeout)),
+            limits: command_limits(command.limits),
+            streams: match command.terminal {
+                None => Streams::Given,
+                Some(size) => Streams::Terminal(cell::Size { rows: size.rows, columns: size.columns }),
+            },
         };
-        let streams = [null.as_fd(), command.stdout.as_fd(), command.stderr.as_fd()];
+        if command.terminal.is_some() {
+            return self.exec_on_terminal(&spec, command).map(|end| exit(&end));
+        }
+        let null = File::open("/dev/null")
+            .map_err(|error| Fault::new(Code::SandboxFailed, "could not open /dev/null").caused_by(error))?;
+        let stdin = command.stdin.as_ref().map_or(null.as_fd(), AsFd::as_fd);
+        let streams = [stdin, command.stdout.as_fd(), command.stderr.as_fd()];
         self.cell.exec(&spec, streams).map(|end| exit(&end)).map_err(fault)
     }
 
@@ -271,19 +329,60 @@ impl Sandbox for EmbeddedSandbox {
         }
     }
 
-    fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
+    fn stopper(&self) -> Stopper {
         let interrupter = self.cell.interrupter();
-        // A keeper that is gone has nothing to interrupt.
-        Arc::new(move || drop(interrupter.interrupt(Stop::Interrupted)))
+        Arc::new(move |stop| {
+            let stop = match stop {
+                Stop::Interrupted => cell::Stop::Interrupted,
+                Stop::OutputLimit => cell::Stop::OutputLimit,
+            };
+            // A keeper that is gone has nothing to interrupt.
+            drop(interrupter.interrupt(stop));
+        })
+    }
+
+    fn another(&self) -> Result<Box<dyn Sandbox>, Fault> {
+        let cell = self.cell.another().map_err(fault)?;
+        Ok(Box::new(EmbeddedSandbox { cell, gateway: None, only_user: self.only_user }))
+    }
+
+    fn put(&mut self, path: &str, limits: ArchiveLimits, archive: BorrowedFd<'_>) -> Result<(), Fault> {
+        self.cell.put(path, (limits.bytes, limits.entries), archive).map_err(carrying)
+    }
+
+    fn get(&mut self, path: &str, limits: ArchiveLimits, archive: BorrowedFd<'_>) -> Result<(), Fault> {
+        self.cell.get(path, (limits.bytes, limits.entries), archive).map_err(carrying)
     }
 
     fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault> {
-        let EmbeddedSandbox { cell, gateway } = *self;
+        let EmbeddedSandbox { cell, gateway, .. } = *self;
         if let Some(gateway) = gateway {
             gateway.stop();
         }
         let failures = cell.destroy().map_err(fault)?;
         Ok(failures.iter().map(ToString::to_string).collect())
+    }
+}
+
+fn command_limits(limits: CommandLimits) -> ExecLimits {
+    ExecLimits {
+        memory: limits.memory,
+        cpu_millis: None,
+        pids: limits.pids,
+        cpu_time_ms: limits.processor_time.map(millis),
+        open_files: limits.open_files,
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What goes wrong with a courier is about the guest's files or the archive.
+fn carrying(error: CellError) -> Fault {
+    match error {
+        CellError::Failed(failure) => Fault::new(Code::ArchiveRefused, failure.to_string()),
+        other => fault(other),
     }
 }
 

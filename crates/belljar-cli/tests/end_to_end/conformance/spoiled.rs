@@ -1,15 +1,20 @@
 //! The suite itself on trial: an engine with a fault must fail the rows that are about it, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belljar::conformance::{Report, RowOutcome, Runner, Selection};
+use belljar::conformance::{Report, RowOutcome, RowResult, Runner, Selection};
 use belljar::engine::embedded::Embedded;
-use belljar::engine::{Command, Engine, Exit, Made, NetworkSink, Order, Sandbox};
+use belljar::engine::{
+    ArchiveLimits, Command, CommandLimits, DiskLimit, Engine, Exit, Made, NetworkSink, Order, Sandbox, Stop,
+    Stopper,
+};
 use belljar::interrupt::Interrupt;
 use belljar::limits::{Bytes, Cpus};
 use belljar::outcome::Ending;
@@ -17,32 +22,21 @@ use belljar::spec::{Isolation, Network};
 use belljar::{Code, Fault};
 use belljar_cell::cell::Weakness;
 use belljar_image::reference::Image;
-use serde_json::json;
 
 use crate::caller::Caller;
 use crate::ground::Ground;
 
-/// Faults of the cell itself, by their names in [`Weakness`], and the rows that must notice them.
+/// Faults of the cell itself, and the rows that must notice them.
 ///
 /// A weakened cell must not refuse itself: its own probe is told to look away.
 struct Weakened {
-    names: &'static [&'static str],
-    state: State,
+    faults: &'static [Weakness],
     breaks: &'static [&'static str],
-}
-
-/// Whether the cell can be weakened so already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Active,
-    /// Not yet: when it can, the test fails until this word is changed.
-    Pending,
 }
 
 const WEAKENED: &[Weakened] = &[
     Weakened {
-        names: &["KeepProcesses"],
-        state: State::Active,
+        faults: &[Weakness::KeepProcesses],
         breaks: &[
             "left-behind",
             "nothing-from-before",
@@ -57,8 +51,7 @@ const WEAKENED: &[Weakened] = &[
         ],
     },
     Weakened {
-        names: &["NoFilter"],
-        state: State::Pending,
+        faults: &[Weakness::NoFilter],
         breaks: &[
             "capabilities",
             "unmount",
@@ -78,52 +71,38 @@ const WEAKENED: &[Weakened] = &[
         ],
     },
     Weakened {
-        names: &["KeepCapabilities"],
-        state: State::Pending,
+        faults: &[Weakness::KeepCapabilities],
         breaks: &["capabilities", "capability-sets", "ids", "socket-families", "network-settings"],
     },
     Weakened {
-        names: &["NoFilter", "KeepCapabilities"],
-        state: State::Pending,
+        faults: &[Weakness::NoFilter, Weakness::KeepCapabilities],
         breaks: &["mount", "mount-new-calls", "roots", "hard-limits"],
     },
     // Without it no filter can be put on either.
-    Weakened { names: &["NewPrivileges"], state: State::Pending, breaks: &["capabilities", "filter-stays"] },
+    Weakened { faults: &[Weakness::NewPrivileges], breaks: &["capabilities", "filter-stays"] },
     Weakened {
-        names: &["HostNetwork"],
-        state: State::Pending,
+        faults: &[Weakness::HostNetwork],
         breaks: &["network-loopback-only", "abstract-socket", "loopback-of-the-host"],
     },
-    Weakened { names: &["ShareMessages"], state: State::Pending, breaks: &["neighbour-unreachable"] },
+    Weakened { faults: &[Weakness::ShareMessages], breaks: &["neighbour-unreachable"] },
     Weakened {
-        names: &["ShareTemporary"],
-        state: State::Pending,
+        faults: &[Weakness::ShareTemporary],
         breaks: &["tmp-private", "sandbox-neighbour", "sandbox-id-again"],
     },
     // The first process as the guest's own user, without capabilities, and dumpable.
+    Weakened { faults: &[Weakness::OpenFirstProcess], breaks: &["first-process", "trace-the-first-process"] },
+    Weakened { faults: &[Weakness::ShowKernelFiles], breaks: &["kernel-secrets"] },
     Weakened {
-        names: &["OpenFirstProcess"],
-        state: State::Pending,
-        breaks: &["first-process", "trace-the-first-process"],
-    },
-    Weakened { names: &["ShowKernelFiles"], state: State::Pending, breaks: &["kernel-secrets"] },
-    Weakened {
-        names: &["LeakDescriptor"],
-        state: State::Pending,
+        faults: &[Weakness::LeakDescriptor],
         breaks: &["descriptors-as-new", "descriptors-inherited"],
     },
     Weakened {
-        names: &["ForeignOwner"],
-        state: State::Pending,
+        faults: &[Weakness::ForeignOwner],
         breaks: &["owner-inside", "workspace-given", "workspace-writable"],
     },
-    Weakened { names: &["RootGuest"], state: State::Pending, breaks: &["user", "owner-inside"] },
-    Weakened { names: &["KeepCores"], state: State::Pending, breaks: &["core-of-a-crash"] },
-    Weakened {
-        names: &["IgnoreSignals"],
-        state: State::Pending,
-        breaks: &["output-without-a-reader", "signals-as-new"],
-    },
+    Weakened { faults: &[Weakness::RootGuest], breaks: &["user", "owner-inside"] },
+    Weakened { faults: &[Weakness::KeepCores], breaks: &["core-of-a-crash"] },
+    Weakened { faults: &[Weakness::IgnoreSignals], breaks: &["output-without-a-reader", "signals-as-new"] },
 ];
 
 /// Rows that a weakened cell must still pass: a suite that fails everything proves nothing.
@@ -131,22 +110,13 @@ const UNTOUCHED: &[&str] = &["exit-1", "bytes-every-value"];
 
 #[test]
 fn a_weakened_cell_fails_the_matching_rows() {
-    for Weakened { names, state, breaks } in WEAKENED {
-        match (weaknesses(names), state) {
-            (Ok(weaknesses), State::Active) => {
-                let trial = Trial::new();
-                let engine = trial.engine().weakened(weaknesses);
-                trial.expect(&names.join(", "), &engine, breaks, UNTOUCHED);
-            }
-            (Err(_), State::Pending) => {}
-            (Ok(_), State::Pending) => panic!("{names:?}: they are there, make them active"),
-            (Err(error), State::Active) => panic!("{names:?}: {error}"),
-        }
+    let mut surprises = Vec::new();
+    for Weakened { faults, breaks } in WEAKENED {
+        let trial = Trial::new();
+        let engine = trial.engine().weakened(faults.to_vec());
+        surprises.extend(trial.surprises(&format!("{faults:?}"), &engine, breaks, UNTOUCHED));
     }
-}
-
-fn weaknesses(names: &[&str]) -> Result<Vec<Weakness>, serde_json::Error> {
-    names.iter().map(|name| serde_json::from_value(json!(name))).collect()
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
 
 #[test]
@@ -201,6 +171,24 @@ enum Spoil {
     Survivors,
     /// Controls are not enforced as asked for.
     Controls,
+    /// There is nothing to read.
+    Input,
+    /// A command has no limits of its own.
+    Limits,
+    /// A command is never another user.
+    CommandUser,
+    /// There are no terminals.
+    Terminal,
+    /// Disk without a bound.
+    Disk,
+    /// Whoever is stopped was interrupted.
+    Reasons,
+    /// The others wait while a command runs.
+    OneByOne,
+    /// Nothing is ever carried, and nobody is told.
+    Carrying,
+    /// What is carried out has more than what is inside.
+    Leak,
 }
 
 const SPOILED: &[(Spoil, &[&str])] = &[
@@ -233,15 +221,29 @@ const SPOILED: &[(Spoil, &[&str])] = &[
     (Spoil::Removal, &["exit-0", "sandbox-unused", "sandbox-id-again"]),
     (Spoil::Survivors, &["exit-0", "left-behind"]),
     (Spoil::Controls, &["sandbox-controls"]),
+    (Spoil::Input, &["stdin-bytes", "stdin-large", "stdin-by-parts", "stdin-reopened-by-name"]),
+    (Spoil::Limits, &["command-memory", "command-processes", "command-open-files", "together-memory"]),
+    (Spoil::CommandUser, &["command-user", "command-root"]),
+    (Spoil::Terminal, &["terminal", "terminal-left-behind", "terminal-of-another"]),
+    (Spoil::Disk, &["disk-full", "disk-full-of-files", "disk-within"]),
+    (Spoil::Reasons, &["output-limit", "output-limit-of-a-tree"]),
+    (Spoil::OneByOne, &["together-times"]),
+    (
+        Spoil::Carrying,
+        &["put-and-get", "put-files", "get-missing", "put-upwards", "put-through-a-link", "carry-race"],
+    ),
+    (Spoil::Leak, &["get-links", "carry-race"]),
 ];
 
 #[test]
 fn an_engine_with_a_fault_fails_the_matching_rows() {
+    let mut surprises = Vec::new();
     for (spoil, breaks) in SPOILED {
         let trial = Trial::new();
         let engine = Spoiled { inner: trial.engine(), spoil: *spoil, elsewhere: trial.ground.path("repo") };
-        trial.expect(&format!("{spoil:?}"), &engine, breaks, &[]);
+        surprises.extend(trial.surprises(&format!("{spoil:?}"), &engine, breaks, &[]));
     }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
 
 /// A sound engine with a fault in front of it.
@@ -267,13 +269,21 @@ impl Engine for Spoiled {
             Spoil::Hostname => "elsewhere".clone_into(&mut order.hostname),
             Spoil::Workdir => "/elsewhere".clone_into(&mut order.workdir),
             Spoil::Workspace => order.workspace.clone_from(&self.elsewhere),
+            Spoil::Disk => order.disk = order.disk.map(|_| DiskLimit { bytes: 4 << 30, inodes: 100_000 }),
             _ => {}
         }
+        let secret = order.workspace.with_file_name("outside").join("secret");
         let mut made = self.inner.create(&order, sink)?;
         if self.spoil == Spoil::Controls {
             made.controls[0].enforced = None;
         }
-        let sandbox = SpoiledSandbox { inner: made.sandbox, spoil: self.spoil, kept: Mutex::default() };
+        let sandbox = SpoiledSandbox {
+            inner: made.sandbox,
+            spoil: self.spoil,
+            kept: Mutex::default(),
+            turn: Arc::default(),
+            secret,
+        };
         made.sandbox = Box::new(sandbox);
         Ok(made)
     }
@@ -283,6 +293,8 @@ struct SpoiledSandbox {
     inner: Box<dyn Sandbox>,
     spoil: Spoil,
     kept: Mutex<Vec<OwnedFd>>,
+    turn: Arc<Mutex<()>>,
+    secret: PathBuf,
 }
 
 impl SpoiledSandbox {
@@ -291,16 +303,34 @@ impl SpoiledSandbox {
         let (mut stdout, mut stderr) = (copy(&command.stdout), copy(&command.stderr));
         let mut environment: BTreeMap<String, String> = command.environment.clone();
         let (mut timeout, mut directory) = (command.timeout, command.directory.clone());
+        let (mut user, mut limits, mut terminal) = (command.user, command.limits, command.terminal);
+        let mut stdin = command.stdin.as_ref().map(copy);
         match self.spoil {
             Spoil::Environment => drop(environment.insert("HOST_SECRET".to_owned(), "x".to_owned())),
             Spoil::Streams => std::mem::swap(&mut stdout, &mut stderr),
             Spoil::HeldStream => self.kept.lock().unwrap().push(copy(&command.stdout)),
             Spoil::Time => timeout += Duration::from_secs(7),
             Spoil::Workdir => directory = directory.replace("/workspace", "/elsewhere"),
+            Spoil::Input => stdin = None,
+            Spoil::Limits => limits = CommandLimits::default(),
+            Spoil::CommandUser => user = None,
+            Spoil::Terminal => terminal = None,
             _ => {}
         }
         let (programs, arguments) = (command.programs.clone(), command.arguments.clone());
-        Command { programs, arguments, environment, directory, timeout, stdout, stderr }
+        Command {
+            programs,
+            arguments,
+            environment,
+            directory,
+            user,
+            timeout,
+            limits,
+            stdin,
+            stdout,
+            stderr,
+            terminal,
+        }
     }
 
     fn spoil_exit(&self, mut exit: Exit) -> Exit {
@@ -323,6 +353,8 @@ impl SpoiledSandbox {
 
 impl Sandbox for SpoiledSandbox {
     fn exec(&mut self, command: &Command) -> Result<Exit, Fault> {
+        let turn = Arc::clone(&self.turn);
+        let _turn = (self.spoil == Spoil::OneByOne).then(|| turn.lock().unwrap());
         let command = self.spoil_command(command);
         self.inner.exec(&command).map(|exit| self.spoil_exit(exit))
     }
@@ -331,8 +363,34 @@ impl Sandbox for SpoiledSandbox {
         self.inner.disconnect()
     }
 
-    fn stopper(&self) -> Arc<dyn Fn() + Send + Sync> {
-        self.inner.stopper()
+    fn stopper(&self) -> Stopper {
+        let (stop, spoil) = (self.inner.stopper(), self.spoil);
+        Arc::new(move |why| stop(if spoil == Spoil::Reasons { Stop::Interrupted } else { why }))
+    }
+
+    fn another(&self) -> Result<Box<dyn Sandbox>, Fault> {
+        let (spoil, kept, turn) = (self.spoil, Mutex::default(), Arc::clone(&self.turn));
+        let (inner, secret) = (self.inner.another()?, self.secret.clone());
+        Ok(Box::new(SpoiledSandbox { inner, spoil, kept, turn, secret }))
+    }
+
+    fn put(&mut self, path: &str, limits: ArchiveLimits, archive: BorrowedFd<'_>) -> Result<(), Fault> {
+        match self.spoil {
+            Spoil::Carrying => Ok(()),
+            _ => self.inner.put(path, limits, archive),
+        }
+    }
+
+    fn get(&mut self, path: &str, limits: ArchiveLimits, archive: BorrowedFd<'_>) -> Result<(), Fault> {
+        if self.spoil == Spoil::Carrying {
+            return Ok(());
+        }
+        self.inner.get(path, limits, archive)?;
+        if self.spoil == Spoil::Leak {
+            let mut archive = File::from(archive.try_clone_to_owned().unwrap());
+            archive.write_all(&std::fs::read(&self.secret).unwrap()).unwrap();
+        }
+        Ok(())
     }
 
     fn destroy(self: Box<Self>) -> Result<Vec<String>, Fault> {
@@ -406,13 +464,19 @@ impl Trial {
         runner.run(&selection.rows(), &mut |_| {}).expect("the suite runs")
     }
 
-    fn expect(&self, fault: &str, engine: &dyn Engine, breaks: &[&str], untouched: &[&str]) {
+    /// What is not as it must be: a row that did not notice the fault, or noticed what is not there.
+    fn surprises(
+        &self,
+        fault: &str,
+        engine: &dyn Engine,
+        breaks: &[&str],
+        untouched: &[&str],
+    ) -> Vec<String> {
         let report = self.run(engine, &[breaks, untouched].concat());
-        for row in &report.rows {
-            let failed = matches!(row.outcome, RowOutcome::Failed { .. });
-            let wanted = breaks.contains(&row.name);
-            assert_eq!(failed, wanted, "{fault}: {} {:#?}", row.name, row.outcome);
-        }
         assert_eq!(report.rows.len(), breaks.len() + untouched.len(), "{fault}: a row is missing");
+        let surprise =
+            |row: &RowResult| matches!(row.outcome, RowOutcome::Failed { .. }) != breaks.contains(&row.name);
+        let told = |row: &RowResult| format!("{fault}: {} {:#?}", row.name, row.outcome);
+        report.rows.iter().filter(|row| surprise(row)).map(told).collect()
     }
 }

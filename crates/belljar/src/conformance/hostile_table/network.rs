@@ -5,6 +5,7 @@ use crate::conformance::guest::python;
 use crate::conformance::hostile_table::all_held;
 use crate::conformance::row::Promise::ClosedByDefault;
 use crate::conformance::row::{Prop, Row, exits, hostile};
+use crate::fault::Code;
 
 const FAMILIES: &str = "
 import socket
@@ -81,12 +82,6 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(reached)
 ";
-const WORKSPACE_SOCKET: &str = "
-import socket
-def connect():
-    with socket.socket(socket.AF_UNIX) as s: s.settimeout(2); s.connect('host.socket')
-refused('the socket that the host left in the workspace', connect, errno.ECONNREFUSED, MISSING)
-";
 
 /// The rows, in order.
 pub(super) fn rows() -> Vec<Row> {
@@ -109,8 +104,11 @@ pub(super) fn rows() -> Vec<Row> {
             .linked()
             .with(Prop::LoopbackPort)
             .runs(python(LINKED), exits(0).stdout(Text::Is(b"[]\n".to_vec()))),
-        row("socket-in-the-workspace", "a socket that the host left in the workspace is out of reach")
-            .with(Prop::WorkspaceSocket)
-            .runs(python(WORKSPACE_SOCKET), all_held(1)),
+        row(
+            "socket-in-the-workspace",
+            "a workspace with a socket of the host's is refused: a socket is reached by its file, whatever the network",
+        )
+        .with(Prop::WorkspaceSocket)
+        .refused(Code::IsolationUnavailable),
     ]
 }
