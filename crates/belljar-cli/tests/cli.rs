@@ -15,3 +15,5 @@ mod interrupt;
 mod output;
 #[path = "cli/runs.rs"]
 mod runs;
+#[path = "cli/sandbox.rs"]
+mod sandbox;

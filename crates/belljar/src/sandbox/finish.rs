@@ -133,6 +133,12 @@ impl Finish {
         }
     }
 
+    /// The same for a command that wrote more output than it may, however it ended.
+    #[must_use]
+    pub fn over_output_limit(self) -> Finish {
+        Finish { ending: Ending::OutputLimit, exit_code: KILLED, ..self }
+    }
+
     /// The exit code as a process can have it.
     pub fn code(&self) -> u8 {
         u8::try_from(self.exit_code & 0xff).unwrap_or(u8::MAX)

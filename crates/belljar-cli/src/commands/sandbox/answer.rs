@@ -58,9 +58,9 @@ impl Ended<'_> {
             Ending::NotStarted => not_started(self.finish, execution),
             Ending::TimedOut => format!("its time was up after {took}; everything it started was killed"),
             Ending::OutOfMemory => format!("out of memory{}", at_most(self.finish.peak_memory_bytes)),
-            Ending::OutputLimit => "it was killed for writing more output than it may".to_owned(),
+            Ending::OutputLimit => "it wrote more output than it may, and was killed".to_owned(),
             Ending::DiskLimit => "the disk of the sandbox is full".to_owned(),
-            Ending::CpuTimeLimit => "it was killed for using more processor time than it may".to_owned(),
+            Ending::CpuTimeLimit => "it used more processor time than it may, and was killed".to_owned(),
             Ending::Killed => "somebody killed it".to_owned(),
             Ending::SandboxEnded => "the sandbox ended before the command did".to_owned(),
         };
@@ -92,7 +92,7 @@ fn add_stream(object: &mut Map<String, Value>, name: &str, captured: &Captured) 
     let exact = matches!(text, std::borrow::Cow::Borrowed(_));
     add("", json!(text));
     add("_bytes", json!(captured.total));
-    add("_cut", json!(captured.total > captured.bytes.len() as u64));
+    add("_cut", json!(captured.unread || captured.total > captured.bytes.len() as u64));
     if !exact {
         add("_base64", json!(base64(&captured.bytes)));
     }

@@ -71,12 +71,16 @@ pub(crate) fn conclude(
     let relayed = delivering.wait()?;
     drop(raw);
     let end = end?;
-    let Relayed { captured, asked, failure } = relayed;
+    let Relayed { captured, asked, too_much, failure } = relayed;
     if let Some(error) = failure {
         let message = format!("could not write the command's output: {error}; the command was killed");
         return Err(Fault::new(Code::OutputUnwritable, message).hint("look at where the output goes"));
     }
-    let finish = Finish::of(&end, if asked { Hand::Own } else { Hand::Other });
+    let mut finish = Finish::of(&end, if asked { Hand::Own } else { Hand::Other });
+    if too_much {
+        // Also when it was quicker to end than to be killed: what there is of its output is not all.
+        finish = finish.over_output_limit();
+    }
     Ended { sandbox, number, finish: &finish }.tell(Some(execution), &captured, voice)
 }
 

@@ -7,6 +7,7 @@ mod lane;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use belljar::{Code, Fault};
 use belljar_cell::cell::Stop;
@@ -56,6 +57,8 @@ pub(crate) struct Relayed {
     pub(crate) captured: Vec<Captured>,
     /// Whether we were asked to end.
     pub(crate) asked: bool,
+    /// Whether there was more output than there may be.
+    pub(crate) too_much: bool,
     /// What became of our own output.
     pub(crate) failure: Option<Errno>,
 }
@@ -113,6 +116,7 @@ impl Relay {
     fn run(mut self, ended: &OwnedFd) -> Relayed {
         let mut alarm = Alarm { interrupter: Some(self.interrupter.clone()) };
         let mut relayed = Relayed::default();
+        let mut pace = Pace::default();
         let mut over = false;
         while !(over && self.is_empty()) {
             for event in self.wait(ended.as_fd(), over) {
@@ -123,6 +127,9 @@ impl Relay {
                     Event::Input => self.feed.iter_mut().for_each(Feed::go),
                     Event::Output(lane) => self.deliver(lane, &mut relayed),
                 }
+            }
+            if !over {
+                pace.keep(self.left, &self.lanes);
             }
         }
         alarm.interrupter = None;
@@ -209,11 +216,43 @@ impl Relay {
             return;
         }
         if self.lanes.iter().any(Lane::has_more) {
+            relayed.too_much = true;
             self.lanes.iter_mut().for_each(Lane::halt);
             self.stop(Stop::OutputLimit);
         } else if self.lanes[lane].standing() == Standing::Reading {
             // Woken by it, although there is nothing in it: it has ended.
             self.lanes[lane].halt();
+        }
+    }
+}
+
+/// The pace of a dense stream of small pieces: to be woken for each would cost more than to move it.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Instant>,
+    left: u64,
+}
+
+impl Pace {
+    /// How close pieces follow each other that are worth waiting for.
+    const DENSE: Duration = Duration::from_micros(300);
+    /// How long is waited for more of them.
+    const PAUSE: Duration = Duration::from_micros(100);
+    /// How much is worth to be moved at once.
+    const ENOUGH: u64 = 32 << 10;
+
+    /// Waits a moment after a small piece that came soon after another; a reader who is slow is wait enough.
+    fn keep(&mut self, left: u64, lanes: &[Lane]) {
+        let moved = self.left.saturating_sub(left);
+        self.left = left;
+        if moved == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let dense = self.last.is_some_and(|last| now.duration_since(last) < Self::DENSE);
+        self.last = Some(now);
+        if dense && moved < Self::ENOUGH && lanes.iter().all(|lane| lane.standing() != Standing::Writing) {
+            std::thread::sleep(Self::PAUSE);
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Captured {
     pub(crate) total: u64,
     /// How much is kept.
     pub(crate) room: usize,
+    /// There was more, and nobody read it.
+    pub(crate) unread: bool,
 }
 
 /// One stream on its way.
@@ -87,7 +89,10 @@ pub(crate) enum Standing {
 
 /// What came of a move.
 enum Moved {
-    Some,
+    /// There may be more.
+    Much,
+    /// There was no more.
+    Little,
     Nothing,
 }
 
@@ -139,12 +144,14 @@ impl Lane {
         }
     }
 
-    /// Moves what can be moved, at most `left` bytes, which is lowered. An error is about our own stream.
+    /// Moves what can be moved, at most `left` bytes, which is lowered; to be called when the wait is over. An error
+    /// is about our own stream.
     pub(crate) fn go(&mut self, left: &mut u64) -> rustix::io::Result<()> {
+        let mut first = true;
         for _ in 0..MOVES {
-            match self.once(left) {
-                Ok(Moved::Some) => {}
-                Ok(Moved::Nothing) => return Ok(()),
+            match self.once(left, first) {
+                Ok(Moved::Much) => {}
+                Ok(Moved::Little | Moved::Nothing) => return Ok(()),
                 Err(Errno::INTR) => {}
                 // Whoever reads from us does not want more, and the guest learns that as any writer does.
                 Err(Errno::PIPE) => {
@@ -156,11 +163,12 @@ impl Lane {
                     return Err(error);
                 }
             }
+            first = false;
         }
         Ok(())
     }
 
-    fn once(&mut self, left: &mut u64) -> rustix::io::Result<Moved> {
+    fn once(&mut self, left: &mut u64, first: bool) -> rustix::io::Result<Moved> {
         self.blocked = false;
         if !self.held.is_empty() {
             return self.write();
@@ -170,7 +178,7 @@ impl Lane {
             return Ok(Moved::Nothing);
         }
         match self.way {
-            Way::Splice(width) => self.splice(width, left),
+            Way::Splice(width) => self.splice(width, left, first),
             Way::Copy(_) => {
                 let room = usize::try_from(*left).unwrap_or(PIECE).min(PIECE);
                 self.buffer.resize(PIECE, 0);
@@ -180,7 +188,7 @@ impl Lane {
         }
     }
 
-    fn splice(&mut self, width: Width, left: &mut u64) -> rustix::io::Result<Moved> {
+    fn splice(&mut self, width: Width, left: &mut u64, first: bool) -> rustix::io::Result<Moved> {
         let (Some(from), Sink::Exact(to)) = (&self.from, &self.sink) else { return Ok(Moved::Nothing) };
         let room = usize::try_from(*left).unwrap_or(WIDE).min(WIDE);
         match splice(from, None, *to, None, room, SpliceFlags::NONBLOCK | SpliceFlags::MOVE) {
@@ -189,22 +197,26 @@ impl Lane {
                 Ok(Moved::Nothing)
             }
             Ok(count) => {
-                if width == Width::Narrow && count >= PIECE {
+                *left -= count as u64;
+                if count < PIECE {
+                    return Ok(Moved::Little);
+                }
+                if width == Width::Narrow {
                     // Refused, it stays narrow, and is only slower.
                     let _ = fcntl_setpipe_size(from, WIDE);
                     self.way = Way::Splice(Width::Wide);
                 }
-                *left -= count as u64;
-                Ok(Moved::Some)
+                Ok(Moved::Much)
             }
             Err(Errno::AGAIN) => {
-                self.blocked = has_bytes(from.as_fd());
+                // Something is there to be moved when we are called, so it was the other side that had no room.
+                self.blocked = first;
                 Ok(Moved::Nothing)
             }
             // Not everything that looks fit for it is: a file that is only appended to is not.
             Err(Errno::INVAL) => {
                 self.way = Way::Copy(step(&self.sink));
-                Ok(Moved::Some)
+                Ok(Moved::Much)
             }
             Err(error) => Err(error),
         }
@@ -230,7 +242,7 @@ impl Lane {
             Sink::Exact(_) => self.held = bytes.to_vec(),
             Sink::Harmless(_, plain) => self.held = plain.shown(bytes),
         }
-        Ok(Moved::Some)
+        Ok(Moved::Much)
     }
 
     fn write(&mut self) -> rustix::io::Result<Moved> {
@@ -248,7 +260,7 @@ impl Lane {
             Err(error) => Err(error),
             Ok(count) => {
                 self.held.drain(..count);
-                Ok(Moved::Some)
+                Ok(Moved::Much)
             }
         }
     }
@@ -260,6 +272,10 @@ impl Lane {
 
     /// Takes nothing more from the guest, and lets it wait rather than learn of it.
     pub(crate) fn halt(&mut self) {
+        let unread = self.has_more();
+        if let Sink::Memory(captured) = &mut self.sink {
+            captured.unread = unread;
+        }
         self.halted = true;
         self.blocked = false;
     }
