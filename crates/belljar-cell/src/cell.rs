@@ -143,7 +143,7 @@ pub struct Limits {
     pub disk: Option<DiskLimit>,
 }
 
-/// How much may be written to the private files and the workspace.
+/// How much may be written to the private files, a workspace of the cell's own among them; not to one of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskLimit {
     /// Bytes on disk.

@@ -409,7 +409,9 @@ impl Keeper {
         let Some(client) = self.clients.get_mut(&number) else { return };
         match client.command {
             Some(command) => self.finish(command, Some(stopped(stop))),
-            None => client.interrupted = Some(stop),
+            // A person wants no more of it; too much output was only that of a command that has ended meanwhile.
+            None if stop == Stop::Interrupted => client.interrupted = Some(stop),
+            None => {}
         }
     }
 

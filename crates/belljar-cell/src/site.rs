@@ -24,7 +24,7 @@ use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
 use crate::lease::{Held, Lease};
 use crate::link::LinkKind;
-use crate::policy::{Need, Promise};
+use crate::policy::{IsolationLevel, Need, Promise};
 use crate::probe::{self, Expected, Finding, Namespace};
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
@@ -291,8 +291,11 @@ impl Site {
             Some(findings) => findings,
             None => self.probe()?,
         };
+        let limits = self.limits();
+        let level = level_control(self.spec.isolation, &findings, &limits);
         let mut controls: Vec<Control> = probe::confirmed(findings).into_iter().map(control).collect();
-        controls.extend(self.limits());
+        controls.extend(limits);
+        controls.push(level);
         Ok(controls)
     }
 
@@ -538,6 +541,25 @@ fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
     let Control { control, requested, enforced, proof } = missing;
     let says = format!("`{control}` is {enforced} instead of {requested}: {proof}");
     (isolation == Isolation::Full).then_some(Refusal::Limits(says))
+}
+
+/// What all of it amounts to. More than was asked for is as good as what was asked for, and the proof says which.
+fn level_control(isolation: Isolation, findings: &[Finding], limits: &[Control]) -> Control {
+    let asked = match isolation {
+        Isolation::Full => IsolationLevel::Full,
+        Isolation::BestEffort => IsolationLevel::WithoutLimits,
+    };
+    let read_back = |limit: &Control| {
+        Finding::new(&limit.control, limit.enforced == limit.requested, limit.proof.clone())
+    };
+    let all: Vec<Finding> = findings.iter().cloned().chain(limits.iter().map(read_back)).collect();
+    let level = IsolationLevel::of(&all);
+    Control {
+        control: "isolation_level".to_owned(),
+        requested: asked.to_string(),
+        enforced: level.min(asked).to_string(),
+        proof: format!("what is in force amounts to: {level}"),
+    }
 }
 
 /// What only some users can have is asked for by nobody.

@@ -140,7 +140,9 @@ fn every_control_is_in_force_and_proven() {
     for control in &controls {
         assert!(control.enforced == "yes" || control.enforced == control.requested, "{control:?}");
     }
-    assert_eq!(controls.len(), 32);
+    assert_eq!(controls.len(), 33);
+    let level = controls.iter().find(|control| control.control == "isolation_level").unwrap();
+    assert_eq!((level.requested.as_str(), level.enforced.as_str()), ("full", "full"));
     cell.destroy().unwrap();
 }
 
