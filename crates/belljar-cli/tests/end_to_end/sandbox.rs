@@ -148,20 +148,35 @@ fn guests(mark: &str) -> usize {
 
 /// The output of a child, which is killed if it does not end.
 fn finished(child: Child) -> Output {
-    let pid = i32::try_from(child.id()).unwrap();
-    let watched = remains::Process::living(pid);
-    let (done, ended) = std::sync::mpsc::channel::<()>();
-    let guard = std::thread::spawn(move || {
-        if ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            watched.inspect(remains::Process::kill);
-            return true;
-        }
-        false
-    });
+    let guard = Guard::over(&child);
     let output = child.wait_with_output().expect("the end of belljar");
-    drop(done);
-    assert!(!guard.join().unwrap(), "it did not end by itself: {:?}", Told::of(&output));
+    assert!(!guard.has_killed(), "it did not end by itself: {:?}", Told::of(&output));
     output
+}
+
+/// Kills a child that takes too long, so that a test which reads from it fails and does not hang.
+struct Guard {
+    done: std::sync::mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<bool>,
+}
+
+impl Guard {
+    fn over(child: &Child) -> Guard {
+        let watched = remains::Process::living(i32::try_from(child.id()).unwrap());
+        let (done, ended) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let late = ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+            watched.filter(|_| late).inspect(remains::Process::kill);
+            late
+        });
+        Guard { done, thread }
+    }
+
+    /// Lets it go, and says whether it was too late for that.
+    fn has_killed(self) -> bool {
+        drop(self.done);
+        self.thread.join().unwrap()
+    }
 }
 
 /// Waits until something is so.

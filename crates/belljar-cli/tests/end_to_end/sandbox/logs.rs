@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::{Yard, eventually};
+use super::{Guard, Yard, eventually};
 
 fn pieces(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -53,6 +53,7 @@ fn a_reader_that_was_killed_is_caught_up_by_another() {
     let script = "for i in $(seq 200); do echo line $i; sleep 0.01; done";
     let number = yard.background(&id, script);
     let mut reader = yard.start(["logs", &id, &number, "--json", "--follow"]);
+    let _guard = Guard::over(&reader);
     let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
     let seen: Vec<Value> =
         (0..50).map(|_| serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()).collect();
@@ -77,12 +78,13 @@ fn a_follower_sees_output_as_it_comes_and_may_leave() {
         "echo first; cat /tmp/gate; echo last; mkfifo /tmp/gate 2>/dev/null; exec sleep 600",
     );
     let mut follower = yard.command(["logs", &id, &number, "-f"]).stdout(Stdio::piped()).spawn().unwrap();
+    let guard = Guard::over(&follower);
     let mut first = [0; 6];
     follower.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"first\n");
     drop(follower.stdout.take());
     yard.tell(["signal", &id, &number]).fine();
-    assert!(follower.wait().unwrap().success());
+    assert!(follower.wait().unwrap().success() && !guard.has_killed());
     let told = yard.tell(["wait", &id, &number]);
     assert_eq!(told.code, 143, "{told:?}");
 }
