@@ -87,7 +87,7 @@ const WEAKENED: &[Weakened] = &[
     Weakened { faults: &[Weakness::ShareMessages], breaks: &["neighbour-unreachable"] },
     Weakened {
         faults: &[Weakness::ShareTemporary],
-        breaks: &["tmp-private", "sandbox-neighbour", "sandbox-id-again"],
+        breaks: &["sandbox-neighbour", "sandbox-id-again"],
     },
     // The first process as the guest's own user, without capabilities, and dumpable.
     Weakened { faults: &[Weakness::OpenFirstProcess], breaks: &["first-process", "trace-the-first-process"] },
