@@ -193,6 +193,7 @@ What is left of sandboxes whose keeper was killed is removed on this occasion.";
 pub(crate) const SANDBOX_INSPECT: &str = "\
 Examples:
   belljar sandbox inspect $id
+  belljar sandbox inspect $id -v                    with the whole of each proof
   belljar sandbox inspect $id --json | jq '.controls[] | select(.enforced == \"none\")'";
 
 /// Below `belljar sandbox ps --help`.

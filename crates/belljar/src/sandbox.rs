@@ -157,7 +157,7 @@ impl Execution {
 
 impl Sandboxes {
     /// Makes a sandbox that lives until its deadline.
-    pub fn create(&self, recipe: &Recipe, lifetime: Duration) -> Result<Info, Fault> {
+    pub fn create(&self, recipe: &Recipe, lifetime: Duration) -> Result<Live, Fault> {
         if recipe.network != Network::None {
             return Err(Fault::new(
                 Code::NetworkUnavailable,
@@ -167,8 +167,8 @@ impl Sandboxes {
         }
         let after_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         let spec = self.spec(recipe, Lifetime::Until { after_ms })?;
-        let (mut cell, ..) = self.engine.start(&spec).and_then(|pending| pending.wait()).map_err(fault)?;
-        describe(&mut cell)
+        let (cell, ..) = self.engine.start(&spec).and_then(|pending| pending.wait()).map_err(fault)?;
+        Ok(Live { workdir: workdir_of(&spec), id: spec.id, cell, gateway: None })
     }
 
     /// Makes a sandbox that ends with the value returned, or with this process.
@@ -238,7 +238,7 @@ impl Sandboxes {
     }
 
     /// Makes an independent copy of a sandbox's files in a new sandbox.
-    pub fn fork(&self, id: &str, lifetime: Duration) -> Result<Info, Fault> {
+    pub fn fork(&self, id: &str, lifetime: Duration) -> Result<Live, Fault> {
         let mut parent = self.open(id)?;
         let status = parent.cell.status().map_err(fault)?;
         own_files(&status)?;
@@ -250,9 +250,9 @@ impl Sandboxes {
         parent.cell.freeze().map_err(fault)?;
         let made = self.engine.start(&spec).and_then(|pending| pending.wait());
         let thawed = parent.cell.thaw().map_err(fault);
-        let (mut cell, ..) = made.map_err(fault)?;
+        let (cell, ..) = made.map_err(fault)?;
         thawed?;
-        describe(&mut cell)
+        Ok(Live { workdir: workdir_of(&spec), id: spec.id, cell, gateway: None })
     }
 
     fn spec(&self, recipe: &Recipe, lifetime: Lifetime) -> Result<CellSpec, Fault> {

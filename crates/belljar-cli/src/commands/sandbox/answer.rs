@@ -1,7 +1,9 @@
 //! How the end of a command is told.
 
+use std::borrow::Cow;
+
+use belljar::Fault;
 use belljar::sandbox::{Ending, Execution, Finish};
-use belljar::{Code, Fault};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -22,6 +24,15 @@ pub(crate) struct Ended<'a> {
     pub(crate) finish: &'a Finish,
 }
 
+/// The same with its output.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    ended: &'a Ended<'a>,
+    #[serde(flatten)]
+    output: Map<String, Value>,
+}
+
 impl Ended<'_> {
     /// Tells the end: for machines all of it and the output, for people what the exit code does not say.
     pub(crate) fn tell(
@@ -32,22 +43,9 @@ impl Ended<'_> {
     ) -> Result<u8, Fault> {
         match voice.output {
             Output::Text => self.explain(execution),
-            Output::Json => data(&line(&self.object(output)?)?).map(drop)?,
+            Output::Json => data(&line(&Whole { ended: self, output: streams(output) })?).map(drop)?,
         }
         Ok(self.finish.code())
-    }
-
-    fn object(&self, output: &[Captured]) -> Result<Value, Fault> {
-        let value = serde_json::to_value(self)
-            .map_err(|error| Fault::new(Code::Internal, "could not encode the answer").caused_by(error))?;
-        let mut object = match value {
-            Value::Object(object) => object,
-            other => Map::from_iter([("end".to_owned(), other)]),
-        };
-        for (name, captured) in ["stdout", "stderr"].into_iter().zip(output) {
-            add_stream(&mut object, name, captured);
-        }
-        Ok(Value::Object(object))
     }
 
     /// The guest's own exit needs no words.
@@ -86,14 +84,17 @@ fn not_started(finish: &Finish, execution: Option<&Execution>) -> String {
     }
 }
 
-fn add_stream(object: &mut Map<String, Value>, name: &str, captured: &Captured) {
-    let mut add = |suffix: &str, value: Value| object.insert(format!("{name}{suffix}"), value);
-    let text = String::from_utf8_lossy(&captured.bytes);
-    let exact = matches!(text, std::borrow::Cow::Borrowed(_));
-    add("", json!(text));
-    add("_bytes", json!(captured.total));
-    add("_cut", json!(captured.unread || captured.total > captured.bytes.len() as u64));
-    if !exact {
-        add("_base64", json!(base64(&captured.bytes)));
+fn streams(output: &[Captured]) -> Map<String, Value> {
+    let mut object = Map::new();
+    for (name, captured) in ["stdout", "stderr"].into_iter().zip(output) {
+        let mut add = |suffix: &str, value: Value| object.insert(format!("{name}{suffix}"), value);
+        let text = String::from_utf8_lossy(&captured.bytes);
+        add("", json!(text));
+        add("_bytes", json!(captured.total));
+        add("_cut", json!(captured.unread || captured.total > captured.bytes.len() as u64));
+        if matches!(text, Cow::Owned(_)) {
+            add("_base64", json!(base64(&captured.bytes)));
+        }
     }
+    object
 }

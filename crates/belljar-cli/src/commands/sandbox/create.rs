@@ -1,17 +1,25 @@
 //! `belljar sandbox create`: a sandbox that lives until its deadline.
 
 use belljar::Fault;
+use belljar::sandbox::Live;
 use belljar::spec::Network;
 
 use super::order;
 use crate::args::CreateArguments;
-use crate::voice::Voice;
+use crate::voice::{Output, Voice, data, json};
 
 /// Makes a sandbox and prints its id, and nothing else.
 pub(crate) fn perform(arguments: &CreateArguments, voice: Voice) -> Result<u8, Fault> {
     let image = arguments.positional.as_ref().or(arguments.image.as_ref()).map_or("host", String::as_str);
     let recipe = order::recipe(image, &arguments.make, &arguments.share, Network::None)?;
-    let made = order::sandboxes()?.create(&recipe, arguments.ttl.0)?;
-    voice.answer(&made, || format!("{}\n", made.id))?;
+    announce(order::sandboxes()?.create(&recipe, arguments.ttl.0)?, voice)
+}
+
+/// Prints the id of a new sandbox, or everything about it.
+pub(crate) fn announce(mut made: Live, voice: Voice) -> Result<u8, Fault> {
+    data(&match voice.output {
+        Output::Text => format!("{}\n", made.id),
+        Output::Json => json(&made.info()?)?,
+    })?;
     Ok(0)
 }

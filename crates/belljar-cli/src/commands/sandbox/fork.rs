@@ -2,13 +2,11 @@
 
 use belljar::Fault;
 
-use super::order;
+use super::{create, order};
 use crate::args::ForkArguments;
 use crate::voice::Voice;
 
 /// Makes the copy and prints its id, and nothing else.
 pub(crate) fn perform(arguments: &ForkArguments, voice: Voice) -> Result<u8, Fault> {
-    let made = order::sandboxes()?.fork(&arguments.sandbox, arguments.ttl.0)?;
-    voice.answer(&made, || format!("{}\n", made.id))?;
-    Ok(0)
+    create::announce(order::sandboxes()?.fork(&arguments.sandbox, arguments.ttl.0)?, voice)
 }

@@ -10,9 +10,9 @@ use belljar_cell::cell::Control;
 use super::list::age;
 use super::order;
 use crate::args::OneArguments;
-use crate::screen::line::Mark;
+use crate::screen::line::{Mark, broken};
 use crate::table::{self, Side};
-use crate::voice::Voice;
+use crate::voice::{Detail, Voice, width};
 use crate::{guest, words};
 
 /// What stands for a control that could not be had.
@@ -21,11 +21,17 @@ const NONE: &str = "none";
 /// Prints everything known about a sandbox.
 pub(crate) fn perform(arguments: &OneArguments, voice: Voice) -> Result<u8, Fault> {
     let info = order::sandboxes()?.open(&arguments.sandbox)?.info()?;
-    voice.answer(&info, || text(&info))?;
+    voice.answer(&info, || {
+        facts(&info)
+            + &match voice.detail {
+                Detail::Brief => controls(&info.controls),
+                Detail::Full => proofs(&info.controls),
+            }
+    })?;
     Ok(0)
 }
 
-fn text(info: &Info) -> String {
+fn facts(info: &Info) -> String {
     let limits = &info.limits;
     let mut facts = vec![
         ("sandbox", info.id.clone()),
@@ -57,17 +63,35 @@ fn text(info: &Info) -> String {
     for (name, value) in facts {
         let _ = writeln!(text, "{name:<10}  {}", guest::line(&value));
     }
-    text.push('\n');
-    text + &controls(&info.controls)
+    text + "\n"
+}
+
+/// Each control with all of its proof, which can be long.
+fn proofs(controls: &[Control]) -> String {
+    let mut text = String::new();
+    let room = width().map(|columns| columns.saturating_sub(4));
+    for control in controls {
+        let [name, requested, enforced] =
+            [&control.control, &control.requested, &control.enforced].map(|word| guest::line(word));
+        let _ =
+            writeln!(text, "{} {name}: requested {requested}, enforced {enforced}", mark(control).shown());
+        for line in broken(&guest::line(&control.proof), room) {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
+    text
+}
+
+fn mark(control: &Control) -> Mark {
+    if control.enforced == NONE { Mark::Bad } else { Mark::Good }
 }
 
 fn controls(controls: &[Control]) -> String {
     let head =
         [("control", Side::Left), ("requested", Side::Left), ("enforced", Side::Left), ("proof", Side::Left)];
     let row = |control: &Control| {
-        let mark = if control.enforced == NONE { Mark::Bad } else { Mark::Good };
         let words = [&control.control, &control.requested, &control.enforced, &control.proof];
-        (mark.shown(), words.map(|word| guest::line(word)))
+        (mark(control).shown(), words.map(|word| guest::line(word)))
     };
     table::text(head, &controls.iter().map(row).collect::<Vec<_>>())
 }
