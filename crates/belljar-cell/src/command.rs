@@ -172,6 +172,10 @@ impl Running {
         let (waited, killed, survivors) = self.sweep(site, forced.is_some(), alone)?;
         // Whatever it still wrote; one that ended by itself is not killed for it any more.
         self.copy_output();
+        if forced.is_none() && ended(waited) == Ended::Signalled(libc::SIGKILL) {
+            // The death of the cell's init kills everything in it, and shows only afterwards.
+            site.ask_init(&Order::Interfaces)?;
+        }
         let mut end = ExecEnd { killed, survivors, wall_us, ..ExecEnd::bare(ended(waited)) };
         self.take_usage(site, waited, &mut end);
         if let Some(groups) = &self.groups {
