@@ -85,10 +85,7 @@ const WEAKENED: &[Weakened] = &[
         breaks: &["network-loopback-only", "abstract-socket", "loopback-of-the-host"],
     },
     Weakened { faults: &[Weakness::ShareMessages], breaks: &["neighbour-unreachable"] },
-    Weakened {
-        faults: &[Weakness::ShareTemporary],
-        breaks: &["sandbox-neighbour", "sandbox-id-again"],
-    },
+    Weakened { faults: &[Weakness::ShareTemporary], breaks: &["sandbox-neighbour", "sandbox-id-again"] },
     // The first process as the guest's own user, without capabilities, and dumpable.
     Weakened { faults: &[Weakness::OpenFirstProcess], breaks: &["first-process", "trace-the-first-process"] },
     Weakened { faults: &[Weakness::ShowKernelFiles], breaks: &["kernel-secrets"] },
