@@ -273,6 +273,10 @@ impl Cell {
             return Ok(None);
         }
         self.send(&Request::Wait { exec }, &[])?;
+        // What is there already wakes nobody.
+        if !drain()? {
+            return Ok(None);
+        }
         loop {
             let mut watched =
                 [PollFd::new(&counter, PollFlags::IN), PollFd::new(&*self.channel, PollFlags::IN)];

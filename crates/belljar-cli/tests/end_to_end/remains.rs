@@ -96,7 +96,8 @@ pub(crate) fn keeper_of(client: i32) -> Option<Process> {
     for _ in 0..500 {
         let own = own_processes(client);
         let is_own = |process: &Process| own.iter().any(|other| other.pid == process.pid);
-        let guests = descendants(client).into_iter().filter(|process| !is_own(process));
+        let started = |process: &Process| !process.words().contains("--belljar-spawner");
+        let guests = descendants(client).into_iter().filter(|process| !is_own(process) && started(process));
         let parents: Vec<i32> = guests.filter_map(|guest| parent(&guest)).collect();
         if let Some(keeper) = own.iter().find(|process| parents.contains(&process.pid)) {
             return Some(keeper.clone());
@@ -109,10 +110,14 @@ pub(crate) fn keeper_of(client: i32) -> Option<Process> {
 /// The processes of Belljar's own below a client, oldest first: the spawner, the keeper and its init, the spare keeper
 /// and its init.
 pub(crate) fn own_processes(client: i32) -> Vec<Process> {
-    let mut own: Vec<Process> = descendants(client)
-        .into_iter()
-        .filter(|process| process.words().contains("--belljar-spawner"))
-        .collect();
+    // A guest that has not become its program yet still looks like its keeper, but is inside and not the first there.
+    let is_ours = |process: &Process| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        let ids: Vec<&str> = ids.split_whitespace().collect();
+        process.words().contains("--belljar-spawner") && (ids.len() == 1 || ids.last() == Some(&"1"))
+    };
+    let mut own: Vec<Process> = descendants(client).into_iter().filter(is_ours).collect();
     own.sort_by_key(|process| process.pid);
     own
 }
