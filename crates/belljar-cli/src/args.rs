@@ -26,6 +26,16 @@ use crate::{fault, help};
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, about, max_term_width = 100, after_help = help::BELLJAR)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) manners: Manners,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb takes.
+#[derive(Debug, Args)]
+pub(crate) struct Manners {
     /// Print one JSON object on stdout instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -35,9 +45,6 @@ pub(crate) struct Arguments {
     /// Tell more: every control, connection and notice.
     #[arg(short, long, global = true, action = ArgAction::SetTrue)]
     pub(crate) verbose: bool,
-    /// What to do.
-    #[command(subcommand)]
-    pub(crate) verb: Verb,
 }
 
 /// When colours are used.
@@ -318,17 +325,42 @@ impl Arguments {
         let typed: Vec<OsString> = std::env::args_os().collect();
         let glance = Glance::at(&typed);
         ColorChoice::from(glance.color).write_global();
+        if let Some(arguments) = Arguments::read_quickly(&typed) {
+            return Ok(arguments);
+        }
         let command = Arguments::command().color(glance.color.into());
         let matches = command.try_get_matches_from(typed);
         let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
         arguments.map_err(|error| Refusal { error, glance })
     }
 
+    /// Reads the verbs that are about speed, without building all others. What is not understood here is not
+    /// understood at all, and told by whoever knows all of it.
+    fn read_quickly(typed: &[OsString]) -> Option<Arguments> {
+        let [_, group, verb, rest @ ..] = typed else { return None };
+        if group != "sandbox" && group != "sb" {
+            return None;
+        }
+        let build = match verb.to_str()? {
+            "run" => OneShotArguments::augment_args,
+            "exec" => ExecArguments::augment_args,
+            _ => return None,
+        };
+        let command = Manners::augment_args(build(clap::Command::new("belljar").no_binary_name(true)));
+        let matches = command.try_get_matches_from(rest).ok()?;
+        let verb = match verb.to_str()? {
+            "run" => SandboxVerb::Run(Box::new(OneShotArguments::from_arg_matches(&matches).ok()?)),
+            _ => SandboxVerb::Exec(ExecArguments::from_arg_matches(&matches).ok()?),
+        };
+        let manners = Manners::from_arg_matches(&matches).ok()?;
+        Some(Arguments { manners, verb: Verb::Sandbox(SandboxArguments { verb }) })
+    }
+
     /// How answers are given.
     pub(crate) fn voice(&self) -> Voice {
         Voice {
-            output: if self.json { Output::Json } else { Output::Text },
-            detail: if self.verbose { Detail::Full } else { Detail::Brief },
+            output: if self.manners.json { Output::Json } else { Output::Text },
+            detail: if self.manners.verbose { Detail::Full } else { Detail::Brief },
         }
     }
 }
@@ -395,5 +427,54 @@ impl Refusal {
         let tips = rest.lines().map(str::trim).filter_map(|line| line.strip_prefix("tip: "));
         let message = message.trim().strip_prefix("error: ").unwrap_or(message).to_owned();
         tips.fold(Fault::new(Code::Usage, message), Fault::hint).hint(Code::Usage.remedy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the quick way makes of a command line, and what the whole does.
+    fn both(words: &str) -> (Option<String>, Option<String>) {
+        let typed: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+        let whole = Arguments::command().try_get_matches_from(&typed);
+        let whole = whole.and_then(|matches| Arguments::from_arg_matches(&matches)).ok();
+        (
+            Arguments::read_quickly(&typed).map(|arguments| format!("{arguments:?}")),
+            whole.map(|arguments| format!("{arguments:?}")),
+        )
+    }
+
+    #[test]
+    fn the_quick_way_understands_the_same() {
+        for words in [
+            "belljar sandbox run -- /bin/true",
+            "belljar sb run --json -v ls -l --color",
+            "belljar sandbox run --color never --image x --memory 1g --timeout 3s -it -e A=b -- sh",
+            "belljar sandbox exec sb-1 --json -d -- ls --json",
+            "belljar sandbox exec -i sb-1 cat -",
+        ] {
+            let (quick, whole) = both(words);
+            assert!(quick.is_some() && quick == whole, "{words}\n{quick:?}\n{whole:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_quick_way_refuses_is_refused() {
+        for words in [
+            "belljar sandbox run",
+            "belljar sandbox run --wrong -- true",
+            "belljar sandbox run --help",
+            "belljar sandbox run --from a --workspace b -- true",
+            "belljar sandbox exec sb-1",
+            "belljar sandbox exec -d -i sb-1 -- true",
+            "belljar sandbox",
+        ] {
+            assert_eq!(both(words), (None, None), "{words}");
+        }
+        for words in ["belljar --json sandbox run -- true", "belljar sandbox ls"] {
+            let (quick, whole) = both(words);
+            assert!(quick.is_none() && whole.is_some(), "{words}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::thread;
 
 use belljar::interrupt::Interrupt;
 use belljar::{Code, Fault};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::{flag, low_level};
 
@@ -69,7 +69,7 @@ pub(crate) struct Bell {
 impl Bell {
     /// Rings when somebody asks this process to end.
     pub(crate) fn for_the_end() -> Result<Bell, Fault> {
-        Bell::hang(&[SIGINT, SIGTERM, SIGHUP])
+        Bell::hang(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])
     }
 
     /// Rings when the terminal has another size, or is ours again after a stop.
@@ -104,7 +104,7 @@ impl AsFd for Bell {
 /// Lets a second request to end kill this process on the spot, whatever it is at.
 pub(crate) fn twice_is_at_once() -> Result<(), Fault> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGQUIT] {
         // In this order: the first signal finds the flag unset, and sets it.
         flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&asked))
             .map_err(deaf)?;

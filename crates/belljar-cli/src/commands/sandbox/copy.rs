@@ -186,8 +186,9 @@ impl Copy {
 
     fn told(&self, broken: Broken<ArchiveError>) -> Fault {
         match broken {
+            Broken::Ours(error) if !self.interrupt.is_asked() => failed(error),
+            Broken::Ours(error) => self.ours(failed(error)),
             Broken::Sandbox(fault) => self.ours(fault),
-            Broken::Ours(error) => failed(error),
         }
     }
 

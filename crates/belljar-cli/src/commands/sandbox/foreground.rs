@@ -114,7 +114,7 @@ fn on_terminal(live: &mut Live, execution: &Execution, bell: Bell, typing: bool)
     let relay = Relay {
         lanes: vec![Lane::from_terminal(copy()?, Sink::Exact(stdio::stdout()))],
         feed: if typing { Some(Feed::to_terminal(copy()?)) } else { None },
-        screen: Some(Screen { terminal, raw: raw.clone(), bell: resized }),
+        screen: Some(Screen { terminal, raw: raw.as_ref().map(Raw::handle), bell: resized }),
         bell,
         interrupter: live.interrupter(),
         left: u64::MAX,

@@ -19,7 +19,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 pub(crate) use self::feed::Feed;
 pub(crate) use self::lane::{Captured, Lane, Sink};
 use self::lane::{NOW, Standing};
-use super::terminal::{self, Raw};
+use super::terminal::{self, Handle};
 use crate::signals::{Bell, INTERRUPTED};
 
 /// Everything between a command and the caller.
@@ -45,7 +45,7 @@ pub(crate) struct Screen {
     /// The command's, from our side.
     pub(crate) terminal: OwnedFd,
     /// The caller's, if it is raw.
-    pub(crate) raw: Option<Raw>,
+    pub(crate) raw: Option<Handle>,
     /// Rings when the caller's has another size.
     pub(crate) bell: Bell,
 }

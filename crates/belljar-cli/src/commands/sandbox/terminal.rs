@@ -18,29 +18,44 @@ pub(crate) fn size() -> Size {
 
 /// The caller's terminal in raw mode: what is typed goes to the guest, Ctrl-C included.
 ///
-/// It is as before when the last copy of this value goes, also by a panic, and after [`Raw::give_back`].
-#[derive(Debug, Clone)]
+/// It is as before when this value goes, also by a panic, and after [`Handle::give_back`].
+#[derive(Debug)]
 pub(crate) struct Raw {
-    lent: Arc<Lent>,
+    handle: Handle,
 }
 
-#[derive(Debug)]
-struct Lent {
-    before: Mutex<Option<Termios>>,
+/// A handle on a terminal that is raw, for another thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    /// How it was; nothing once it is so again.
+    before: Arc<Mutex<Option<Termios>>>,
 }
 
 impl Raw {
     /// Makes the terminal raw, if standard input is one.
     pub(crate) fn take() -> Option<Raw> {
         let before = tcgetattr(stdio::stdin()).ok()?;
-        let raw = Raw { lent: Arc::new(Lent { before: Mutex::new(Some(before)) }) };
-        raw.take_again();
+        let raw = Raw { handle: Handle { before: Arc::new(Mutex::new(Some(before))) } };
+        raw.handle.take_again();
         Some(raw)
     }
 
+    /// A handle for another thread.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.handle.give_back();
+    }
+}
+
+impl Handle {
     /// Makes it raw once more: a shell that had stopped us has changed it.
     pub(crate) fn take_again(&self) {
-        if let Some(before) = &*self.lent.before.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(before) = &*self.before.lock().unwrap_or_else(PoisonError::into_inner) {
             let mut raw = before.clone();
             raw.make_raw();
             // A terminal that went away meanwhile is nobody's concern.
@@ -50,20 +65,8 @@ impl Raw {
 
     /// Puts it back as it was, for good.
     pub(crate) fn give_back(&self) {
-        self.lent.give_back();
-    }
-}
-
-impl Lent {
-    fn give_back(&self) {
         if let Some(before) = self.before.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = tcsetattr(stdio::stdin(), OptionalActions::Now, &before);
         }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.give_back();
     }
 }

@@ -7,7 +7,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Told, Yard, finished};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Told, Yard, eventually, finished};
 use crate::caller::Caller;
 use crate::ground::{entries, tool};
 
@@ -212,6 +214,26 @@ fn a_guest_that_plays_with_the_destination_gains_nothing() {
     yard.tell(["signal", &id, &number, "KILL"]).fine();
     assert_eq!(entries(precious.parent().unwrap()), std::slice::from_ref(&precious));
     assert_eq!(fs::read_to_string(&precious).unwrap(), "untouched");
+}
+
+#[test]
+fn an_interrupted_copy_leaves_nothing_behind() {
+    let yard = Yard::new();
+    let id = yard.create("");
+    // Nothing on the disk inside, and more than could arrive before the signal does.
+    yard.sh(&id, "mkdir d; truncate -s 200G d/slow").fine();
+    let child = yard.start(["cp", "--max-size", "1TB", &format!("{id}:d"), "."]);
+    eventually("the landing", || entries(yard.ground.base()).iter().any(|path| is_landing(path)));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let told = Told::of(&finished(child));
+    assert!(told.code == 130 && told.err.contains("[interrupted]"), "{told:?}");
+    let left = entries(yard.ground.base());
+    assert!(!left.iter().any(|path| is_landing(path) || path.ends_with("d")), "{left:?}");
+    assert_eq!(yard.inspect(&id)["running"], 0);
+}
+
+fn is_landing(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".belljar-cp"))
 }
 
 /// Archives that try to leave the folder they are unpacked into.

@@ -186,6 +186,17 @@ fn a_workspace_of_the_host_is_shared_and_stays_the_callers() {
     }
 }
 
+#[test]
+fn there_is_a_network_only_where_it_was_asked_for() {
+    let yard = Yard::new();
+    let interfaces = "grep -c : /proc/net/dev";
+    assert_eq!(yard.tell(["run", "--", "sh", "-c", interfaces]).fine(), "1");
+    assert_eq!(yard.tell(["run", "--network", "outbound", "--", "sh", "-c", interfaces]).fine(), "2");
+    let host = "exec 3<>/dev/tcp/127.0.0.1/22";
+    assert_ne!(yard.tell(["run", "--network", "outbound", "--", "bash", "-c", host]).code, 0);
+    yard.expect_nothing_left(&[]);
+}
+
 /// With many clients at once, each is served and none is mixed up with another.
 #[test]
 fn fifty_commands_at_once() {

@@ -159,7 +159,7 @@ fn put(
     new: &OsStr,
     depth: usize,
 ) -> Result<(), Trouble> {
-    match renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
+    match rename_new(from, name, to, new) {
         Err(Errno::EXIST) => {}
         other => return Ok(other?),
     }
@@ -178,6 +178,18 @@ fn put(
             drop(source);
             Ok(unlinkat(from, name, AtFlags::REMOVEDIR)?)
         }
+    }
+}
+
+/// Renames to a name that is not taken. Not every file system knows that by itself.
+fn rename_new(from: BorrowedFd<'_>, name: &OsStr, to: BorrowedFd<'_>, new: &OsStr) -> rustix::io::Result<()> {
+    match renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => match statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => renameat(from, name, to, new),
+            Err(error) => Err(error),
+            Ok(_) => Err(Errno::EXIST),
+        },
+        other => other,
     }
 }
 
