@@ -68,7 +68,7 @@ impl Bench {
             certificates: None,
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
             hostname: "belljar".into(),
-            limits: Limits { memory: 512 << 20, cpu_millis: 2000, pids: 256, disk: None },
+            limits: Limits { memory: 2 << 30, cpu_millis: 2000, pids: 256, disk: None },
             isolation: Isolation::Full,
             network: Network::None,
             lifetime: Lifetime::Owner,
@@ -175,6 +175,8 @@ impl Bench {
     fn output(&self, bytes: u64) {
         let mut cell = self.create();
         let (mut reader, writer) = std::io::pipe().unwrap();
+        // As a client that expects much would: fewer turns between the guest and the reader.
+        rustix::pipe::fcntl_setpipe_size(&reader, 1 << 20).unwrap();
         let drain = std::thread::spawn(move || {
             let (mut total, mut buffer) = (0, vec![0; 128 << 10]);
             loop {
