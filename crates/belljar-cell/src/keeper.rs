@@ -352,13 +352,15 @@ impl Keeper {
             Ok(Some(answer)) => answer,
             Err(failure) => Answer::Failed(failure),
         };
-        self.tell(number, &answer, &[])
+        self.tell(number, &answer, &[]);
+        None
     }
 
-    fn tell(&mut self, number: u64, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Option<End> {
-        let told =
-            self.clients.get(&number).is_some_and(|client| client.channel.send(answer, descriptors).is_ok());
-        if told { None } else { self.lose(number) }
+    /// Answers a client. One that is gone shows as such at the next turn, and only there is it given up.
+    fn tell(&self, number: u64, answer: &Answer, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(client) = self.clients.get(&number) {
+            let _ = client.channel.send(answer, descriptors);
+        }
     }
 
     /// Requests that are answered at once.
@@ -446,7 +448,6 @@ impl Keeper {
             client.command = Some(command);
         }
         let descriptors: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
-        // One that is gone shows as such by itself.
         self.tell(number, &Answer::Started { exec: command }, &descriptors);
         Ok(None)
     }
