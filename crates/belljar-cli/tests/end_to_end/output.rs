@@ -71,7 +71,7 @@ fn peaks(ground: &Ground, bytes: u64) -> Peaks {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     let mut keeper = None;
     let status = loop {
-        keeper = keeper.or_else(|| remains::keeper_of(client.pid));
+        keeper = keeper.or_else(|| remains::keeper_now(client.pid));
         for (name, process) in [("client", Some(&client)), ("keeper", keeper.as_ref())] {
             let peak = process.and_then(|process| process.kilobytes("VmHWM"));
             let most = seen.entry(name).or_default();

@@ -91,20 +91,26 @@ pub(crate) fn parent(process: &Process) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The keeper in use below a client: the one of our own processes that has a guest for a child, once it has.
+/// The keeper in use below a client, once it has let a guest in.
 pub(crate) fn keeper_of(client: i32) -> Option<Process> {
-    for _ in 0..500 {
-        let own = own_processes(client);
-        let is_own = |process: &Process| own.iter().any(|other| other.pid == process.pid);
-        let started = |process: &Process| !process.words().contains("--belljar-spawner");
-        let guests = descendants(client).into_iter().filter(|process| !is_own(process) && started(process));
-        let parents: Vec<i32> = guests.filter_map(|guest| parent(&guest)).collect();
-        if let Some(keeper) = own.iter().find(|process| parents.contains(&process.pid)) {
-            return Some(keeper.clone());
+    (0..500).find_map(|_| {
+        let found = keeper_now(client);
+        if found.is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    None
+        found
+    })
+}
+
+/// The one of our own processes below a client that has a guest for a child at this moment.
+pub(crate) fn keeper_now(client: i32) -> Option<Process> {
+    let own = own_processes(client);
+    let is_guest = |process: &Process| {
+        own.iter().all(|other| other.pid != process.pid) && !process.words().contains("--belljar-spawner")
+    };
+    let guests = descendants(client).into_iter().filter(is_guest);
+    let parents: Vec<i32> = guests.filter_map(|guest| parent(&guest)).collect();
+    own.into_iter().find(|process| parents.contains(&process.pid))
 }
 
 /// The processes of Belljar's own below a client, oldest first: the spawner, the keeper and its init, the spare keeper
