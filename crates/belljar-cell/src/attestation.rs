@@ -180,23 +180,15 @@ struct Stored {
 pub struct Attestation;
 
 impl Attestation {
-    /// Whether the full probe was run under this key and nobody touched what it left; then every wall stood.
-    pub fn vouches(folder: &Path, key: &Key) -> bool {
-        Attestation::read(folder, key).is_some()
-    }
-
     /// What the full probe found under this key, if it was run and nobody touched what it left.
     pub fn load(folder: &Path, key: &Key) -> Option<Vec<Finding>> {
-        let body = Attestation::read(folder, key)?;
-        let stored: Stored = serde_json::from_str(&body).ok()?;
-        (stored.format == FORMAT && stored.key == *key).then_some(stored.findings)
-    }
-
-    /// The file's name says which key it is for.
-    fn read(folder: &Path, key: &Key) -> Option<String> {
         let text = read_own(&key.path(folder)).ok()?;
         let (sum, body) = text.split_once('\n')?;
-        (digest(body.as_bytes()) == sum).then(|| body.to_owned())
+        if digest(body.as_bytes()) != sum {
+            return None;
+        }
+        let stored: Stored = serde_json::from_str(body).ok()?;
+        (stored.format == FORMAT && stored.key == *key).then_some(stored.findings)
     }
 
     /// Remembers what the full probe found, one finding for each control, and gives it back as it is told from now on.

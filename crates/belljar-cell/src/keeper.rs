@@ -374,7 +374,7 @@ impl Keeper {
             },
             Request::Execs => Ok(Answer::Execs(self.execs())),
             Request::Status => Ok(Answer::Status(Box::new(self.status()))),
-            Request::Controls => self.site.controls().map(Answer::Controls),
+            Request::Controls => Ok(Answer::Controls(self.site.controls())),
             Request::Extend { after_ms } => Ok(self.extend(after_ms)),
             Request::Freeze => self.freeze(number),
             Request::Thaw => {

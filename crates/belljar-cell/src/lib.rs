@@ -10,6 +10,7 @@ pub mod attestation;
 pub mod cell;
 pub mod client;
 mod command;
+mod controls;
 pub mod copy;
 mod courier;
 pub mod disk;

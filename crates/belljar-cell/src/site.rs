@@ -1,7 +1,6 @@
 //! Where a cell stands: everything it consists of on this machine, made, asked and taken down.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,11 +8,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::attestation::{Attestation, Key};
 use crate::cell::{
     Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Weakness, Workspace,
 };
-use crate::disk::{Capacity, Disk};
+use crate::controls;
+use crate::disk::Disk;
 use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
 use crate::groups::Groups;
@@ -24,8 +23,7 @@ use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
 use crate::lease::{Held, Lease};
 use crate::link::LinkKind;
-use crate::policy::{IsolationLevel, Need, Promise};
-use crate::probe::{self, Expected, Finding, Namespace};
+use crate::probe::{Expected, Finding, Namespace};
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
 use crate::wire::{Channel, Received};
@@ -87,8 +85,8 @@ pub(crate) struct Site {
     pub terminals: OwnedFd,
     /// The cell's own disk, when it has a limit.
     pub disk: Option<Disk>,
-    /// Whether an earlier probe of such a cell found every wall standing.
-    attested: bool,
+    /// What the full probe found, in this cell or in one like it.
+    findings: Vec<Finding>,
     /// The namespaces of the host, as the probe must not find them.
     outside: Vec<Namespace>,
     init: Child,
@@ -203,8 +201,8 @@ impl Site {
         let score = OomScore::open().map_err(Answer::Failed)?;
         let shell = Shell::make(spec, ids, groups.as_ref(), ahead)?;
         let begun = begin(spec, ids, groups.as_ref(), &shell);
-        // While the init builds: what an earlier probe of such a cell found.
-        let attested = attested(spec, ids, groups.as_ref());
+        // While the init builds.
+        let findings = controls::remembered(spec, ids, groups.as_ref()).unwrap_or_default();
         let inside = match begun.and_then(|()| hear_ready(&shell.to_init, spec)) {
             Ok(inside) => inside,
             Err(answer) => return Err(shell.undo(answer)),
@@ -216,10 +214,14 @@ impl Site {
         let Shell { lease, init, to_init, disk } = shell;
         let outside = kit.outside.clone();
         let spec = spec.clone();
-        let site = Site { spec, groups, ids, door, terminals, disk, attested, outside, init, to_init, lease };
+        let mut site =
+            Site { spec, groups, ids, door, terminals, disk, findings, outside, init, to_init, lease };
         let (kind, link) = link.unzip();
-        match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.describe(kind)) {
-            Ok(created) => Ok((site, created, link)),
+        match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.prove()) {
+            Ok(()) => {
+                let created = site.describe(kind);
+                Ok((site, created, link))
+            }
             Err(answer) => {
                 site.destroy();
                 Err(answer)
@@ -234,20 +236,13 @@ impl Site {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "hide".to_owned())
     }
 
-    fn describe(&self, link: Option<LinkKind>) -> Result<Created, Answer> {
-        // Whoever asked for a fault wants it.
-        if self.spec.weaknesses.is_empty() {
-            self.prove()?;
-        }
-        if let Some(refusal) = refusal(&self.limits(), self.spec.isolation) {
-            return Err(Answer::Refused(refusal));
-        }
-        Ok(Created {
+    fn describe(&self, link: Option<LinkKind>) -> Created {
+        Created {
             init: self.init.pid.as_raw_nonzero().get(),
             link,
-            mode: mode(self.ids).to_owned(),
-            groups: version(self.groups.as_ref()).to_owned(),
-        })
+            mode: controls::mode(self.ids).to_owned(),
+            groups: controls::version(self.groups.as_ref()).to_owned(),
+        }
     }
 
     /// The init's descriptor, which becomes readable when it dies.
@@ -266,43 +261,31 @@ impl Site {
         kill(&self.init);
     }
 
-    /// Makes sure that every wall stands: by what an earlier probe found in this boot, or by a probe now.
-    fn prove(&self) -> Result<(), Answer> {
-        if self.attested {
-            return Ok(());
+    /// Makes sure that every wall stands: by what an earlier probe found in this boot, or by a probe now, before any
+    /// guest is in here.
+    fn prove(&mut self) -> Result<(), Answer> {
+        if self.findings.is_empty() {
+            let found = self.probe().map_err(Answer::Failed)?;
+            // Whoever asked for a fault wants it.
+            if let Some(refusal) = controls::breach(&found).filter(|_| self.spec.weaknesses.is_empty()) {
+                return Err(Answer::Refused(refusal));
+            }
+            let kept = controls::remember(&self.spec, self.ids, self.groups.as_ref(), &found);
+            self.findings = kept.map_err(Answer::Failed)?;
         }
-        let findings = self.probe().map_err(Answer::Failed)?;
-        if let Some(broken) = findings.iter().find(|finding| is_broken(finding)) {
-            let says = format!("`{}` does not hold: {}", broken.control, broken.proof);
-            return Err(Answer::Refused(Refusal::Isolation(says)));
+        match controls::refusal(&self.limits(), self.spec.isolation) {
+            Some(refusal) => Err(Answer::Refused(refusal)),
+            None => Ok(()),
         }
-        // A kernel that does not tell its boot is asked every time.
-        let Some(key) = key(&self.spec, self.ids, self.groups.as_ref()) else { return Ok(()) };
-        Attestation::forget_old(attestations(&self.spec));
-        Attestation::store(attestations(&self.spec), &key, &findings).map_err(Answer::Failed)?;
-        Ok(())
     }
 
-    /// What is in force: the findings of the full probe, and the kernel's own word on the limits.
-    pub(crate) fn controls(&self) -> Result<Vec<Control>, Failure> {
-        let key = key(&self.spec, self.ids, self.groups.as_ref());
-        let known = key.and_then(|key| Attestation::load(attestations(&self.spec), &key));
-        let findings = match known {
-            Some(findings) => findings,
-            None => self.probe()?,
-        };
-        let limits = self.limits();
-        let level = level_control(self.spec.isolation, &findings, &limits);
-        let mut controls: Vec<Control> = probe::confirmed(findings).into_iter().map(control).collect();
-        controls.extend(limits);
-        controls.push(level);
-        Ok(controls)
+    /// What is in force.
+    pub(crate) fn controls(&self) -> Vec<Control> {
+        controls::all(self.spec.isolation, self.findings.clone(), self.limits())
     }
 
     fn limits(&self) -> Vec<Control> {
-        let mut controls = limit_controls(&self.spec, self.groups.as_ref());
-        controls.extend(self.spec.limits.disk.map(|limit| disk_control(limit, self.disk.as_ref())));
-        controls
+        controls::limits(&self.spec, self.groups.as_ref(), self.disk.as_ref())
     }
 
     /// Lets the full probe in.
@@ -507,111 +490,4 @@ fn workspace_owners(spec: &CellSpec, ids: Ids) -> Result<OwnedFd, Failure> {
             opened
         }
     }
-}
-
-fn mode(ids: Ids) -> &'static str {
-    if ids.is_range() { "root" } else { "user" }
-}
-
-fn version(groups: Option<&Groups>) -> &'static str {
-    groups.map_or("none", |groups| groups.version.name())
-}
-
-fn attested(spec: &CellSpec, ids: Ids, groups: Option<&Groups>) -> bool {
-    key(spec, ids, groups).is_some_and(|key| Attestation::vouches(attestations(spec), &key))
-}
-
-fn key(spec: &CellSpec, ids: Ids, groups: Option<&Groups>) -> Option<Key> {
-    Key::for_cell(spec, mode(ids), version(groups)).ok()
-}
-
-/// Beside the cells, which come and go.
-fn attestations(spec: &CellSpec) -> &Path {
-    spec.cells.parent().unwrap_or(&spec.cells)
-}
-
-/// A wall that does not stand; what is only an extra may be missing.
-fn is_broken(finding: &Finding) -> bool {
-    !finding.holds && Promise::named(&finding.control).is_none_or(|promise| promise.need == Need::Wall)
-}
-
-/// A limit that was asked for and is not in force, unless the task takes that.
-fn refusal(limits: &[Control], isolation: Isolation) -> Option<Refusal> {
-    let missing = limits.iter().find(|control| control.enforced != control.requested)?;
-    let Control { control, requested, enforced, proof } = missing;
-    let says = format!("`{control}` is {enforced} instead of {requested}: {proof}");
-    (isolation == Isolation::Full).then_some(Refusal::Limits(says))
-}
-
-/// What all of it amounts to. More than was asked for is as good as what was asked for, and the proof says which.
-fn level_control(isolation: Isolation, findings: &[Finding], limits: &[Control]) -> Control {
-    let asked = match isolation {
-        Isolation::Full => IsolationLevel::Full,
-        Isolation::BestEffort => IsolationLevel::WithoutLimits,
-    };
-    let read_back = |limit: &Control| {
-        Finding::new(&limit.control, limit.enforced == limit.requested, limit.proof.clone())
-    };
-    let all: Vec<Finding> = findings.iter().cloned().chain(limits.iter().map(read_back)).collect();
-    let level = IsolationLevel::of(&all);
-    Control {
-        control: "isolation_level".to_owned(),
-        requested: asked.to_string(),
-        enforced: level.min(asked).to_string(),
-        proof: format!("what is in force amounts to: {level}"),
-    }
-}
-
-/// What only some users can have is asked for by nobody.
-fn control(finding: Finding) -> Control {
-    let asked = |promise: &Promise| matches!(promise.need, Need::Wall | Need::Limit);
-    let (requested, enforced) = match (finding.holds, Promise::named(&finding.control).is_none_or(asked)) {
-        (true, _) => ("yes", "yes"),
-        (false, true) => ("yes", "broken"),
-        (false, false) => ("no", "no"),
-    };
-    Control {
-        control: finding.control,
-        requested: requested.to_owned(),
-        enforced: enforced.to_owned(),
-        proof: format!("{} ({})", finding.proof, finding.probe),
-    }
-}
-
-/// The limits as the kernel reads them back.
-fn limit_controls(spec: &CellSpec, groups: Option<&Groups>) -> Vec<Control> {
-    let asked = spec.limits;
-    let found = groups.and_then(Groups::read_limits);
-    let source = groups.map_or("no control group may be made here".to_owned(), |groups| {
-        format!("read back from control groups {}", groups.version.name())
-    });
-    let row = |name: &str, requested: String, enforced: Option<String>| Control {
-        control: name.to_owned(),
-        requested,
-        enforced: enforced.unwrap_or_else(|| "none".to_owned()),
-        proof: source.clone(),
-    };
-    vec![
-        row("memory", asked.memory.to_string(), found.map(|limits| limits.memory.to_string())),
-        row("cpu_millis", asked.cpu_millis.to_string(), found.map(|limits| limits.cpu_millis.to_string())),
-        row("pids", asked.pids.to_string(), found.map(|limits| limits.pids.to_string())),
-        row("swap", "0".to_owned(), groups.and_then(Groups::swap).map(|bytes| bytes.to_string())),
-    ]
-}
-
-/// The disk as the kernel tells its size; a file system is never exactly as large as was asked for.
-fn disk_control(limit: DiskLimit, disk: Option<&Disk>) -> Control {
-    let requested = format!("{} bytes, {} files", limit.bytes, limit.inodes);
-    let near = |found: u64, asked: u64| found <= asked + asked / 4 + (4 << 20);
-    let found = disk.and_then(Disk::capacity);
-    let holds = found
-        .is_some_and(|Capacity { bytes, inodes }| near(bytes, limit.bytes) && near(inodes, limit.inodes));
-    let proof = match found {
-        Some(Capacity { bytes, inodes }) => {
-            format!("statvfs: {bytes} bytes and {inodes} files on a disk of its own")
-        }
-        None => "there is no disk of its own".to_owned(),
-    };
-    let enforced = if holds { requested.clone() } else { "none".to_owned() };
-    Control { control: "disk".to_owned(), requested, enforced, proof }
 }

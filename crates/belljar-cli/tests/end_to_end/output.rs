@@ -63,7 +63,8 @@ struct Peaks {
 
 fn peaks(ground: &Ground, bytes: u64) -> Peaks {
     let limits = json!({"environment": {"limits": {"output": "128MiB"}}});
-    let task = ground.task(&format!("peak_{bytes}"), &flood(bytes), &limits);
+    // Stays a while, so that its keeper is seen when all of the output has passed through it.
+    let task = ground.task(&format!("peak_{bytes}"), &format!("{}; sleep 2", flood(bytes)), &limits);
     let mut command = ground.belljar();
     command.arg("run").arg(&task).arg("--out").arg(ground.path("out"));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("belljar starts");

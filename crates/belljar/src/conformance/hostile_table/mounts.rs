@@ -69,9 +69,9 @@ hold('nothing is above the root', os.stat('/..').st_ino == os.stat('/').st_ino a
 ";
 /// Reads a file of the host by every path that might lead there.
 const PATHS: &str = "
-ways = ['', '/..', '/../../../../..', '/proc/self/root', '/proc/self/cwd/../..', '/proc/1/root', '/proc/1/cwd', '/proc/1/root/..',
-        '/proc/self/fd/0/..', '/proc/thread-self/root', '/dev/fd/../../..', '/workspace/../..', '/workspace/..', '/mnt/host', '/host', '/.old', '/old_root',
-        '/oldroot', '/run/host']
+ways = ['', '/..', '/../../../../..', '/proc/self/fd/0/..', '/dev/fd/../../..', '/workspace/../..', '/workspace/..', '/mnt/host', '/host', '/.old',
+        '/old_root', '/oldroot', '/run/host']
+ways += [f'/proc/{who}/{link}{up}' for who in ('self', 'thread-self', '1') for link in ('root', 'cwd') for up in ('', '/..', '/../..')]
 ways += [f'/proc/{name}/root' for name in os.listdir('/proc') if name.isdigit()]
 ways += [f'/proc/self/fd/{name}' for name in os.listdir('/proc/self/fd')]
 seen = []
