@@ -1,5 +1,7 @@
-//! Images without a daemon: what a reference means, and what the image `host` is made of.
+//! Images without a daemon: what a reference means, how images are had, kept, made and pinned.
 
+pub mod digest;
 pub mod fingerprint;
 pub mod host;
+pub mod oci;
 pub mod reference;
