@@ -217,6 +217,9 @@ impl CellSpec {
 pub struct ExecSpec {
     /// Programs to try in order; the first that exists is started. Absolute paths inside.
     pub programs: Vec<String>,
+    /// What it is told that it is called; where it was found, when not said.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The arguments after the program's name.
     pub arguments: Vec<String>,
     /// The whole environment.
@@ -367,7 +370,7 @@ pub struct Pressure {
 
 impl ExecEnd {
     /// The end of a command of which nothing else is known.
-    pub(crate) fn bare(ended: Ended) -> ExecEnd {
+    pub fn bare(ended: Ended) -> ExecEnd {
         ExecEnd {
             ended,
             killed: 0,

@@ -36,6 +36,8 @@ pub(crate) struct Running {
     cpu_time: Option<Duration>,
     throttled_before: Option<u64>,
     terminal: Option<OwnedFd>,
+    /// Whether it carries files, and is no command of anybody's.
+    pub is_courier: bool,
 }
 
 /// What came of a command.
@@ -59,7 +61,7 @@ impl Running {
         site.ids.check(user, &site.spec.guest)?;
         let (streams, terminal, kept) = prepare(site, number, exec, streams, logs, user)?;
         streams.iter().for_each(|stream| give(site, stream, user));
-        let mut command: Vec<String> = exec.programs.first().cloned().into_iter().collect();
+        let mut command: Vec<String> = exec.name.iter().chain(&exec.programs).take(1).cloned().collect();
         command.extend(exec.arguments.iter().cloned());
         let mut running = Running::admit(site, number, command, &Job::Program(exec), &streams, &exec.limits)?;
         running.deadline = exec.timeout_ms.map(|millis| running.started + Duration::from_millis(millis));
@@ -124,6 +126,7 @@ impl Running {
             cpu_time: None,
             throttled_before,
             terminal: None,
+            is_courier: matches!(job, Job::Courier(_)),
         })
     }
 
@@ -170,8 +173,8 @@ impl Running {
     ) -> Result<Finished, Failure> {
         let wall_us = micros(self.started);
         let (waited, killed, survivors) = self.sweep(site, forced.is_some(), alone)?;
-        // Whatever it still wrote; one that ended by itself is not killed for it any more.
-        self.copy_output();
+        // Whatever it still wrote.
+        let too_much = self.copy_output();
         if forced.is_none() && ended(waited) == Ended::Signalled(libc::SIGKILL) {
             // The death of the cell's init kills everything in it, and shows only afterwards.
             site.ask_init(&Order::Interfaces)?;
@@ -186,8 +189,12 @@ impl Running {
             Some(Outcome::NotStarted(NotStarted::Ours(failure))) => return Err(failure),
             Some(Outcome::NotStarted(NotStarted::Guests(failure))) => Ended::NotStarted(failure),
             Some(Outcome::Carried(carried)) => return Ok(Finished::Courier(carried)),
+            Some(Outcome::Found(_)) | None if self.is_courier => {
+                return Ok(Finished::Courier(Err(cut_short(forced.as_ref()))));
+            }
             Some(Outcome::Found(_)) | None => match (forced, self.cpu_time) {
                 (Some(forced), _) => forced,
+                (None, _) if too_much => Ended::OutputLimit,
                 (None, Some(_)) if end.ended == Ended::Signalled(libc::SIGXCPU) => Ended::CpuTimeLimit,
                 (None, _) => end.ended,
             },
@@ -415,6 +422,14 @@ impl Kept {
         let lost = if written { rest.len() } else { bytes.len() };
         self.kept += (bytes.len() - lost) as u64;
         self.dropped += lost as u64;
+    }
+}
+
+/// Why a courier said nothing.
+fn cut_short(forced: Option<&Ended>) -> String {
+    match forced {
+        Some(_) => "the copy was ended before it was whole".to_owned(),
+        None => "the copy was killed inside the sandbox before it was whole".to_owned(),
     }
 }
 

@@ -294,15 +294,14 @@ impl Keeper {
     /// Ends a command and tells everybody who waits for that.
     fn finish(&mut self, number: u32, forced: Option<Ended>) {
         let Some(running) = self.running.remove(&number) else { return };
-        let mut info = running.info.clone();
-        let answer = match running.finish(&self.site, forced, self.running.is_empty()) {
-            Ok(Finished::Program(end)) => {
-                info.end = Some((*end).clone());
-                Answer::Ended(end)
+        let info = running.info.clone();
+        let (answer, end) = match running.finish(&self.site, forced, self.running.is_empty()) {
+            Ok(Finished::Program(end)) => (Answer::Ended(end.clone()), Some(*end)),
+            Ok(Finished::Courier(Ok(()))) => (Answer::Done, None),
+            Ok(Finished::Courier(Err(text))) => (Answer::Failed(Failure::new(text)), None),
+            Err(failure) => {
+                (Answer::Failed(failure.clone()), Some(ExecEnd::bare(Ended::NotStarted(failure))))
             }
-            Ok(Finished::Courier(Ok(()))) => Answer::Done,
-            Ok(Finished::Courier(Err(text))) => Answer::Failed(Failure::new(text)),
-            Err(failure) => Answer::Failed(failure),
         };
         for client in self.clients.values_mut() {
             let waited = client.command == Some(number) || client.waits.contains(&number);
@@ -315,7 +314,10 @@ impl Keeper {
                 let _ = client.channel.send(&answer, &[]);
             }
         }
-        self.ended.insert(number, info);
+        // Couriers are no commands of anybody's.
+        if end.is_some() {
+            self.ended.insert(number, ExecInfo { end, ..info });
+        }
         while self.ended.len() > REMEMBERED {
             if let Some((oldest, _)) = self.ended.pop_first() {
                 let _ = std::fs::remove_file(self.logs.join(oldest.to_string()));
@@ -478,11 +480,8 @@ impl Keeper {
             client.waits.push(exec);
             return Ok(None);
         }
-        match self.ended.get(&exec).map(|info| info.end.clone()) {
-            Some(Some(end)) => Ok(Some(Answer::Ended(Box::new(end)))),
-            Some(None) => Err(Failure::new("the command could not be run to its end")),
-            None => Ok(Some(Answer::NoSuchExec(exec))),
-        }
+        let end = self.ended.get(&exec).and_then(|info| info.end.clone());
+        Ok(Some(end.map_or(Answer::NoSuchExec(exec), |end| Answer::Ended(Box::new(end)))))
     }
 
     /// Hands out the log and a counter; the counter's other copy closes when the command ends.
@@ -522,7 +521,8 @@ impl Keeper {
     }
 
     fn execs(&self) -> Vec<ExecInfo> {
-        let running = self.running.values().map(|running| running.info.clone());
+        let commands = self.running.values().filter(|running| !running.is_courier);
+        let running = commands.map(|running| running.info.clone());
         let mut all: Vec<ExecInfo> = self.ended.values().cloned().chain(running).collect();
         all.sort_by_key(|info| info.exec);
         all

@@ -80,6 +80,7 @@ impl Ground {
 fn shell(script: &str, timeout_ms: u64) -> ExecSpec {
     ExecSpec {
         programs: vec!["/bin/bash".into()],
+        name: None,
         arguments: vec!["-c".into(), script.into()],
         environment: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
         directory: "/workspace".into(),
@@ -657,6 +658,41 @@ fn too_much_output_kills_when_it_is_to() {
 }
 
 #[test]
+fn too_much_output_is_told_also_of_a_command_that_has_ended_already() {
+    with_cell(Ground::spec, |_, cell| {
+        let null = File::open("/dev/null").unwrap();
+        for _ in 0..20 {
+            let kept = Streams::Kept { limit: 1000, full: Full::Kill };
+            let exec = ExecSpec { streams: kept, ..shell("head -c 5000 /dev/zero", 60_000) };
+            let started = cell.begin(&exec, &[null.as_fd()]).unwrap().unwrap();
+            let end = cell.wait(started.exec).unwrap();
+            assert_eq!((end.ended, end.output.unwrap().0), (Ended::OutputLimit, 1000));
+        }
+    });
+}
+
+#[test]
+fn a_program_is_looked_for_as_a_shell_does_and_told_the_name_it_was_called_by() {
+    with_cell(Ground::spec, |ground, cell| {
+        fs::write(ground.workspace().join("plain"), "not a program").unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let mut ended = |programs: &[&str]| {
+            let exec = ExecSpec {
+                programs: programs.iter().map(|path| (*path).to_owned()).collect(),
+                name: Some("by-name".to_owned()),
+                ..shell("test $0 = by-name", 60_000)
+            };
+            cell.exec(&exec, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap().ended
+        };
+        let nowhere = ["/workspace/plain", "/workspace/plain/below", "/workspace/none"];
+        assert_eq!(ended(&[nowhere[0], nowhere[1], nowhere[2], "/bin/bash"]), Ended::Exited(0));
+        let Ended::NotStarted(failure) = ended(&nowhere) else { panic!("it cannot have started") };
+        assert_eq!((failure.step.as_str(), failure.errno), ("start /workspace/plain", libc::EACCES));
+        assert_eq!(cell.execs().unwrap()[0].command[0], "by-name");
+    });
+}
+
+#[test]
 fn processor_time_is_limited_for_a_whole_tree() {
     with_cell(Ground::spec, |_, cell| {
         let limits = ExecLimits { cpu_time_ms: Some(300), ..ExecLimits::default() };
@@ -755,6 +791,22 @@ fn files_go_in_and_out() {
         assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
         let refused = cell.get("/none", limits, File::create(&back).unwrap().as_fd());
         assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_copy_that_the_guest_kills_is_told_as_cut_short_and_is_no_command() {
+    with_cell(Ground::spec, |_, cell| {
+        // Nothing is written to it for now, so that the copy goes on until it is killed.
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut other = cell.another().unwrap();
+        let copy = std::thread::spawn(move || other.put("/tmp/new", (1 << 20, 10), reader.as_fd()));
+        let (end, _) = run(cell, "until kill -9 -1; do sleep 0.01; done", 60_000);
+        drop(writer);
+        let failed = copy.join().unwrap().unwrap_err();
+        assert!(failed.to_string().contains("killed inside the sandbox"), "{failed} {end:?}");
+        let commands = cell.execs().unwrap();
+        assert!(commands.iter().all(|info| info.command[0] == "/bin/bash"), "{commands:?}");
     });
 }
 

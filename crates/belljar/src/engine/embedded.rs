@@ -290,6 +290,7 @@ impl Sandbox for EmbeddedSandbox {
         self.check_user(command.user)?;
         let spec = ExecSpec {
             programs: command.programs.clone(),
+            name: None,
             arguments: command.arguments.clone(),
             environment: command.environment.clone(),
             directory: command.directory.clone(),
