@@ -31,13 +31,14 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let word = |index: usize| arguments.get(index).map_or("", String::as_str);
     let number = |index: usize| word(index).parse::<u64>().unwrap();
+    let before = traces();
     let bench = Bench::new(Path::new(word(2)));
     match word(1) {
         "latency" => bench.series("latency", number(3), number(4), || bench.cold()),
         "phases" => bench.phases(number(3)),
         "exec" => bench.execs(number(3), number(4)),
         "throughput" => bench.throughput(number(3), number(4)),
-        "crowd" => bench.crowd(number(3)),
+        "crowd" => bench.crowd(number(3), &before),
         "output" => bench.output(number(3)),
         "copy" => bench.copy(number(3)),
         other => panic!("{other}: latency, exec, throughput, crowd, output or copy"),
@@ -137,8 +138,9 @@ impl Bench {
         println!("{}", json!({"what": "throughput", "workers": workers, "count": count, "per_second": rate}));
     }
 
-    fn crowd(&self, count: u64) {
-        let before = traces();
+    /// Many cells at once. What is left is looked for when the spawner is gone too, and compared with what was there
+    /// before it came.
+    fn crowd(self, count: u64, before: &BTreeMap<String, usize>) {
         let begun = Instant::now();
         let mut cells: Vec<Cell> = (0..count).map(|_| self.create()).collect();
         let create_seconds = begun.elapsed().as_secs_f64();
@@ -150,10 +152,11 @@ impl Bench {
         let destroy_seconds = begun.elapsed().as_secs_f64();
         let mean = private.iter().sum::<u64>() / count;
         let most = private.iter().max().unwrap();
+        drop(self);
         std::thread::sleep(Duration::from_millis(300));
         let after = traces();
-        let left: Vec<String> =
-            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key.clone()).collect();
+        let left: Vec<&String> =
+            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key).collect();
         println!(
             "{}",
             json!({"what": "crowd", "count": count, "create_seconds": create_seconds, "destroy_seconds": destroy_seconds,
@@ -164,8 +167,6 @@ impl Bench {
     fn output(&self, bytes: u64) {
         let mut cell = self.create();
         let (mut reader, writer) = std::io::pipe().unwrap();
-        // As a client that expects much would: fewer turns between the guest and the reader.
-        rustix::pipe::fcntl_setpipe_size(&reader, 1 << 20).unwrap();
         let drain = std::thread::spawn(move || {
             let (mut total, mut buffer) = (0, vec![0; 128 << 10]);
             loop {

@@ -21,6 +21,9 @@ use crate::kernel::{self, Waited};
 use crate::log::{LogWriter, Stream};
 use crate::site::{PATIENCE, Site, poll_for};
 
+/// How much fits into a pipe to or from a command.
+const WIDE: usize = 1 << 20;
+
 /// A command that runs.
 pub(crate) struct Running {
     /// What a list shows of it.
@@ -296,11 +299,18 @@ fn sweep_inside(site: &Site, mark: Option<u64>, keep: bool) -> Result<(u32, u32)
 }
 
 /// A pipe belongs to who made it; the guest may open its own again by name, as `/dev/stdout`, only when it is the
-/// guest's.
+/// guest's. And it is made wide: the guest and its reader then take turns sixteen times less often.
 fn give(site: &Site, stream: &OwnedFd, user: User) {
     let is_pipe = rustix::fs::fstat(stream)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
-    if site.ids.is_range() && is_pipe {
+    if !is_pipe {
+        return;
+    }
+    if rustix::pipe::fcntl_getpipe_size(stream).is_ok_and(|size| size < WIDE) {
+        // Who has many wide pipes already gets no more of them, and goes on as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(stream, WIDE);
+    }
+    if site.ids.is_range() {
         // Refused, the guest only cannot open it again.
         let _ = rustix::fs::fchown(stream, Some(site.ids.owner(user).0), Some(site.ids.owner(user).1));
     }

@@ -121,6 +121,7 @@ fn refused_proc(failure: Failure) -> Report {
 /// While the host's /proc is in sight, and before a change of identity hides this process.
 fn begin(weaknesses: &[Weakness]) -> Result<Vec<OwnedFd>, Failure> {
     kernel::map_code();
+    kernel::set_name(c"belljar-init");
     make_namespaces(weaknesses)?;
     if !weaknesses.contains(&Weakness::HostNetwork) {
         link::raise_loopback().step(|| "raise the loopback".to_owned())?;

@@ -23,7 +23,7 @@ use crate::init::{Order, Report};
 use crate::kernel;
 use crate::kit::Kit;
 use crate::listener::Listener;
-use crate::site::{Ahead, PATIENCE, Site, poll_for};
+use crate::site::{self, Ahead, PATIENCE, Site, poll_for};
 use crate::wire::{Channel, Received};
 
 /// How often what the kernel does not report by itself is looked at.
@@ -34,16 +34,34 @@ const REMEMBERED: usize = 1000;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// The life of a keeper that is forked before it is needed: it makes what all cells have, and waits for its client.
-pub(crate) fn wait_for_client(spawner: &Channel, kit: &Kit) -> i32 {
+/// One cell after the other, as long as each is gone without a trace and the spawner takes it back.
+pub(crate) fn wait_for_clients(mut spawner: Channel, returns: &Channel, kit: &Kit) -> i32 {
     begin();
-    let ahead = Ahead::for_anybody();
-    match spawner.receive::<()>() {
-        Ok(Received::Message((), mut connections)) => match connections.pop() {
-            Some(connection) => keep(Channel::from_socket(connection), kit, ahead),
-            None => 2,
-        },
-        Ok(Received::Closed) | Err(_) => 0,
+    let Ok(home) = site::own_process_namespace() else { return 2 };
+    loop {
+        let ahead = Ahead::for_anybody();
+        let reusable = ahead.is_some();
+        let client = match spawner.receive::<()>() {
+            Ok(Received::Message((), mut connections)) => connections.pop(),
+            Ok(Received::Closed) | Err(_) => return 0,
+        };
+        let Some(client) = client else { return 2 };
+        let code = keep(Channel::from_socket(client), kit, ahead);
+        if code != 0 || !reusable || site::come_home(&home).is_err() {
+            return code;
+        }
+        match return_to(returns) {
+            Ok(channel) => spawner = channel,
+            Err(_) => return 0,
+        }
     }
+}
+
+/// Tells the spawner that this keeper is free, and by which channel it waits.
+fn return_to(spawner: &Channel) -> std::io::Result<Channel> {
+    let (ours, theirs) = Channel::pair()?;
+    spawner.send(&(), &[theirs.into_socket().as_fd()])?;
+    Ok(ours)
 }
 
 /// The keeper's life, in a process that was forked for it and has one thread.
@@ -54,6 +72,7 @@ pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
 
 fn begin() {
     kernel::map_code();
+    kernel::set_name(c"belljar-keeper");
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
     kernel::wait_for_children();

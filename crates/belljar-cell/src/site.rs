@@ -71,6 +71,16 @@ impl Ahead {
     }
 }
 
+/// Where the children of this process are born before it has made a cell.
+pub(crate) fn own_process_namespace() -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Lets the children of this process be born where they were before it made a cell.
+pub(crate) fn come_home(namespace: &OwnedFd) -> std::io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ProcessID))?)
+}
+
 fn prepare(ids: Ids, init: &Channel) -> Result<(), Failure> {
     if ids.is_range() { init.send(&Order::Prepare, &[]).step(|| "start the init".to_owned()) } else { Ok(()) }
 }
@@ -313,9 +323,6 @@ impl Site {
 
     /// Kills what lives, removes what is left.
     pub(crate) fn destroy(self) -> Vec<Failure> {
-        if let Some(groups) = &self.groups {
-            groups.lift_processor_limit();
-        }
         end(&self.init, self.to_init);
         if let Some(disk) = self.disk {
             disk.unmount(&Scratch::disk(&self.spec));

@@ -483,6 +483,23 @@ fn an_interrupt_ends_the_running_command_and_bars_the_next() {
 }
 
 #[test]
+fn a_keeper_that_is_free_keeps_another_cell_and_nothing_of_the_first_is_in_it() {
+    let ground = Ground::new();
+    let mut keepers = std::collections::BTreeSet::new();
+    for number in 0..12 {
+        let (mut cell, _) = ground.create(&ground.spec()).unwrap();
+        keepers.insert(cell.status().unwrap().keeper);
+        let (end, text) =
+            run(&mut cell, "ls -A /tmp /dev/shm ~; ps -A | wc -l; touch /tmp/x /dev/shm/x ~/x", 10_000);
+        assert_eq!((end.ended, text.lines().count()), (Ended::Exited(0), 6), "cell {number}: {text}");
+        let (end, _) = run(&mut cell, "setsid sleep 1000 & kill -9 $$", 10_000);
+        assert_eq!((end.ended, end.survivors), (Ended::Signalled(9), 0));
+        assert_eq!(cell.destroy().unwrap(), Vec::new());
+    }
+    assert!(keepers.len() < 6, "a keeper for each cell: {keepers:?}");
+}
+
+#[test]
 fn the_death_of_the_keeper_is_the_death_of_the_cell() {
     let ground = Ground::new();
     let spec = ground.spec();
