@@ -293,9 +293,10 @@ fn sweep_inside(site: &Site, mark: Option<u64>, keep: bool) -> Result<(u32, u32)
 fn give(site: &Site, stream: &OwnedFd, user: User) {
     let is_pipe = rustix::fs::fstat(stream)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
-    if site.ids.is_range() && is_pipe {
+    if site.ids.has_others() && is_pipe {
+        let (uid, gid) = site.ids.owner(user, &site.spec.guest);
         // Refused, the guest only cannot open it again.
-        let _ = rustix::fs::fchown(stream, Some(site.ids.owner(user).0), Some(site.ids.owner(user).1));
+        let _ = rustix::fs::fchown(stream, Some(uid), Some(gid));
     }
 }
 
@@ -334,8 +335,8 @@ fn open_terminal(site: &Site, size: Size, user: User) -> Result<(OwnedFd, OwnedF
     rustix::pty::unlockpt(&ours).step(step)?;
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags).step(step)?;
-    if site.ids.is_range() {
-        let (uid, gid) = site.ids.owner(user);
+    if site.ids.has_others() {
+        let (uid, gid) = site.ids.owner(user, &site.spec.guest);
         rustix::fs::fchown(&theirs, Some(uid), Some(gid)).step(step)?;
     }
     resize(&ours, size)?;

@@ -414,15 +414,18 @@ pub(crate) fn kill_all_others() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// Closes every descriptor but one. Only for a forked process that will use no other value that owns one.
-pub(crate) fn close_all_but(kept: &OwnedFd) {
-    let kept = kept.as_raw_fd().cast_unsigned();
-    // SAFETY: the caller promises that no value that owns one of these descriptors is used or dropped any more.
-    unsafe {
-        if kept > 0 {
-            libc::syscall(libc::SYS_close_range, 0, kept - 1, 0);
+/// Closes every descriptor but these. Only for a forked process that will use no other value that owns one.
+pub(crate) fn close_all_but(kept: &[&OwnedFd]) {
+    let mut kept: Vec<c_uint> = kept.iter().map(|kept| kept.as_raw_fd().cast_unsigned()).collect();
+    kept.sort_unstable();
+    let mut first = 0;
+    for kept in kept.into_iter().map(Some).chain([None]) {
+        let last = kept.map_or(Some(c_uint::MAX), |kept| kept.checked_sub(1));
+        if let Some(last) = last.filter(|last| *last >= first) {
+            // SAFETY: the caller promises that no value that owns one of these is used or dropped any more.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
-        libc::syscall(libc::SYS_close_range, kept + 1, c_uint::MAX, 0);
+        first = kept.map_or(first, |kept| kept + 1);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::client::CellError;
 use crate::keeper;
 use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
+use crate::lobby::Lobby;
 use crate::sealed;
 use crate::wire::{Channel, Received};
 
@@ -95,7 +96,7 @@ fn fork_spare(kit: &Kit) -> io::Result<Channel> {
     match kernel::clone(0, None)? {
         Cloned::Parent(..) => Ok(ours),
         Cloned::Child => {
-            let code = match strip(&theirs) {
+            let code = match strip(&theirs, kit) {
                 Ok(()) => keeper::wait_for_client(&Channel::from_socket(theirs), kit),
                 Err(_) => 2,
             };
@@ -109,7 +110,7 @@ pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     match kernel::clone(0, None)? {
         Cloned::Parent(..) => Ok(()),
         Cloned::Child => {
-            let code = match strip(&connection) {
+            let code = match strip(&connection, kit) {
                 Ok(()) => keeper::live(Channel::from_socket(connection), kit),
                 Err(_) => 2,
             };
@@ -118,9 +119,10 @@ pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     }
 }
 
-/// Closes everything of the parent's but the connection: its streams would otherwise stay open with the cell.
-fn strip(connection: &OwnedFd) -> io::Result<()> {
-    kernel::close_all_but(connection);
+/// Closes everything of the parent's but the connection and the lobby: its streams would otherwise stay open with the cell.
+fn strip(connection: &OwnedFd, kit: &Kit) -> io::Result<()> {
+    let lobby = kit.lobby.as_deref().map(Lobby::namespace);
+    kernel::close_all_but(&lobby.into_iter().chain([connection]).collect::<Vec<_>>());
     for _ in 0..3 {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
         // The lowest numbers are free now, so these become the standard streams; they stay open for good.
