@@ -396,11 +396,13 @@ fn open_source(
     name: &[u8],
     expected: FileType,
 ) -> rustix::io::Result<Option<Source>> {
-    let ordinary = !rustix::process::geteuid().is_root();
+    let caller = rustix::process::geteuid();
+    // Who reads what others own has powers that pass.
+    let shut = |stat: &Stat| !caller.is_root() && stat.st_uid == caller.as_raw() && is_impassable(stat);
     match open_as(folder, name, expected) {
         Err(Errno::ACCESS) => Unlocked::open(folder, name, expected),
         // It can be listed, but nothing in it can be opened.
-        Ok(Some((_, stat))) if ordinary && is_impassable(&stat) => Unlocked::open(folder, name, expected),
+        Ok(Some((_, stat))) if shut(&stat) => Unlocked::open(folder, name, expected),
         other => Ok(other?.map(|(file, stat)| (file, stat, None))),
     }
 }
