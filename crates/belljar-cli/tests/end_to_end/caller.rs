@@ -35,7 +35,11 @@ impl Caller {
         }
         if self != Caller::Root {
             let right = has_ids(&account.name) == (self == Caller::Mapped);
-            assert!(right, "the subordinate ids of {} are not as they should be: run scripts/test", account.name);
+            assert!(
+                right,
+                "the subordinate ids of {} are not as they should be: run scripts/test",
+                account.name
+            );
         }
         account
     }
