@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,9 +46,10 @@ impl Lobby {
         if kernel::prctl(libc::PR_GET_NO_NEW_PRIVS, 0).is_ok_and(|set| set != 0) {
             return Err(NoSubIds::NoNewPrivileges);
         }
-        let (holder, release) = hold().map_err(NoSubIds::Failed)?;
+        let (holder, pidfd) = hold().map_err(NoSubIds::Failed)?;
         let made = fill(holder, &programs, ids);
-        drop(release);
+        // It holds nothing; gone already is what is wanted.
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         // A process whose children the kernel reaps cannot wait for them.
         let _ = kernel::wait_for(holder);
         Ok(Lobby { namespace: made?, ids })
@@ -133,10 +134,10 @@ fn in_child<T: Serialize + DeserializeOwned>(
         kernel::exit_now(code)
     };
     drop((gate, writer));
-    let prepared = prepare(child).and_then(|()| {
-        rustix::io::write(&opener, &[1]).step(|| "start the helper".to_owned())?;
-        Ok(())
-    });
+    let prepared = prepare(child);
+    // Told in either case: a child that waits for the end of the pipe may wait for others that have it by accident.
+    let opened = rustix::io::write(&opener, &[u8::from(prepared.is_ok())]);
+    let prepared = prepared.and(opened.step(|| "start the helper".to_owned()).map(|_| ()));
     drop(opener);
     let mut text = Vec::new();
     let read = fs::File::from(answer).read_to_end(&mut text).step(|| "hear the helper".to_owned());
@@ -154,7 +155,9 @@ fn speak<T: Serialize>(
     body: impl FnOnce() -> Result<T, Failure>,
 ) -> io::Result<()> {
     end_with_parent()?;
-    if rustix::io::read(gate, &mut [0])? != 1 {
+    let mut word = [0];
+    rustix::io::read(gate, &mut word)?;
+    if word != [1] {
         return Ok(());
     }
     let mut text = serde_json::to_vec(&body())?;
@@ -178,16 +181,19 @@ fn find(name: &'static str) -> Result<(&'static str, PathBuf), NoSubIds> {
     }
 }
 
-/// A process that only waits in a new user namespace until the descriptor is closed. This process may have threads, so
-/// the child does nothing but that.
+/// A process that only waits in a new user namespace until it is killed or this process is gone. This process may have
+/// threads, so the child does nothing but that.
 fn hold() -> Result<(Pid, OwnedFd), Failure> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).step(|| "make a pipe".to_owned())?;
+    let parent = rustix::process::getpid();
     let cloned = kernel::clone(libc::CLONE_NEWUSER as u64, None);
     match cloned.step(|| "create a user namespace".to_owned())? {
-        Cloned::Parent(pid, _) => Ok((pid, writer)),
+        Cloned::Parent(pid, pidfd) => Ok((pid, pidfd)),
         Cloned::Child => {
-            drop(writer);
-            let _ = rustix::io::read(&reader, &mut [0]);
+            // Whose parent is another one by now came too late for the signal.
+            while end_with_parent().is_ok() && rustix::process::getppid() == Some(parent) {
+                // SAFETY: waiting touches no memory.
+                unsafe { libc::pause() };
+            }
             kernel::exit_now(0)
         }
     }

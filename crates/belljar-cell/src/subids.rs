@@ -12,6 +12,8 @@ pub(crate) const COUNT: u32 = 65_536;
 const RANGES: usize = 4;
 /// The most bytes of a list that are read.
 const LIST_LIMIT: u64 = 1 << 20;
+/// Where ranges usually begin that are lent.
+const FIRST_LENT: u32 = 100_000;
 /// Where users are lent.
 pub const USERS: &str = "/etc/subuid";
 /// Where groups are lent.
@@ -24,8 +26,8 @@ pub enum NoSubIds {
     #[error("root needs none")]
     Root,
     /// Nothing usable is listed.
-    #[error("{0} lends this user no ids")]
-    NotLent(&'static str),
+    #[error("no ids are lent to this user in {}", .0.join(" and "))]
+    NotLent(Vec<&'static str>),
     /// One of the two programs is not there.
     #[error("{0} is not installed")]
     NoProgram(&'static str),
@@ -178,14 +180,29 @@ impl SubIds {
         let number = uid.to_string();
         let name = name_of(&read("/etc/passwd").unwrap_or_default(), &number);
         let names: Vec<&str> = name.as_deref().into_iter().chain([number.as_str()]).collect();
-        let users = lent(USERS, &names, uid)?;
-        Ok(SubIds { uid, gid, users, groups: lent(GROUPS, &names, gid)? })
+        let lent = |list: &str, own| Lent::parse(&read(list).unwrap_or_default(), &names, own);
+        let (users, groups) = (lent(USERS, uid), lent(GROUPS, gid));
+        let empty = [(USERS, users), (GROUPS, groups)].into_iter().filter(|(_, lent)| lent.count() == 0);
+        match empty.map(|(list, _)| list).collect::<Vec<_>>() {
+            missing if missing.is_empty() => Ok(SubIds { uid, gid, users, groups }),
+            missing => Err(NoSubIds::NotLent(missing)),
+        }
     }
 }
 
-fn lent(list: &'static str, names: &[&str], own: u32) -> Result<Lent, NoSubIds> {
-    let found = Lent::parse(&read(list).unwrap_or_default(), names, own);
-    if found.count() == 0 { Err(NoSubIds::NotLent(list)) } else { Ok(found) }
+/// The first of as many ids as a cell can have that are lent to nobody yet, and are above those of people.
+pub fn first_free() -> u32 {
+    let lists = [USERS, GROUPS].map(|list| read(list).unwrap_or_default());
+    free_above(&lists.concat())
+}
+
+fn free_above(list: &str) -> u32 {
+    let end = |line: &str| {
+        let mut numbers = line.split(':').skip(1).map(|field| field.trim_end().parse::<u32>().ok());
+        numbers.next()??.checked_add(numbers.next()??)
+    };
+    let ends = list.lines().filter_map(end).filter(|end| *end <= u32::MAX - 2 * COUNT);
+    ends.max().unwrap_or(0).max(FIRST_LENT)
 }
 
 fn read(path: impl AsRef<Path>) -> io::Result<String> {
@@ -254,6 +271,12 @@ mod tests {
         let few = parse("ada:100000:10\nada:200000:10\n");
         assert_eq!(few.cell_map(10, 7), [[0, 100_000, 10], [10, 7, 1], [11, 200_001, 9]]);
         assert_eq!(few.lobby_map(7), [[7, 7, 1], [100_000, 100_000, 10], [200_000, 200_000, 10]]);
+    }
+
+    #[test]
+    fn what_is_free_lies_above_all_that_is_lent() {
+        assert_eq!(free_above(""), 100_000);
+        assert_eq!(free_above("a:100000:65536\nb:1:5\nc:x:5\n:4294967295:1\nd:165536:10\n"), 165_546);
     }
 
     #[test]

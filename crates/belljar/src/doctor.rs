@@ -13,7 +13,7 @@ use belljar_cell::cell::{
 use belljar_cell::client::CellError;
 use belljar_cell::lobby::Lobby;
 use belljar_cell::parents::{NoParents, Parents, Version};
-use belljar_cell::subids::{NoSubIds, USERS, account};
+use belljar_cell::subids::{NoSubIds, USERS, account, first_free};
 use belljar_image::host;
 use serde::Serialize;
 
@@ -22,8 +22,6 @@ use belljar_image::reference::Image;
 
 /// Less free disk than this is a warning.
 const ROOM: u64 = 10 << 30;
-/// Where ranges usually begin that are lent to users.
-const FIRST_LENT: u32 = 100_000;
 /// Where Docker listens unless told otherwise.
 const DOCKER: &str = "/var/run/docker.sock";
 
@@ -133,15 +131,15 @@ fn subordinate_ids() -> Option<Check> {
 /// What an administrator does so that a user's sandboxes have more than one user.
 fn lending(check: Check, reason: &NoSubIds) -> Check {
     let user = account().unwrap_or_else(|| rustix::process::geteuid().as_raw().to_string());
-    // A range of the user's own: what is lent to two is owned by two.
-    let range = format!("{0}-{1}", FIRST_LENT, FIRST_LENT + 65_535);
     match reason {
         NoSubIds::Root => check,
-        NoSubIds::NotLent(list) => {
-            let option = if *list == USERS { "--add-subuids" } else { "--add-subgids" };
-            check.remedy(format!(
-                "as root: usermod {option} {range} {user} (a range that {list} lends to nobody else)"
-            ))
+        NoSubIds::NotLent(lists) => {
+            // Lent to nobody else: what two have, each can take from the other.
+            let first = first_free();
+            let range = format!("{first}-{}", first + 65_535);
+            let option = |list: &&str| if *list == USERS { "--add-subuids" } else { "--add-subgids" };
+            let options: Vec<String> = lists.iter().map(|list| format!("{} {range}", option(list))).collect();
+            check.remedy(format!("as root: usermod {} {user}", options.join(" ")))
         }
         NoSubIds::NoProgram(_) => check.remedy("as root: apt-get install uidmap"),
         NoSubIds::Powerless(path) => {
