@@ -310,9 +310,10 @@ fn give(site: &Site, stream: &OwnedFd, user: User) {
         // Who has many wide pipes already gets no more of them, and goes on as it is.
         let _ = rustix::pipe::fcntl_setpipe_size(stream, WIDE);
     }
-    if site.ids.is_range() {
+    if site.ids.has_others() {
+        let (uid, gid) = site.ids.owner(user, &site.spec.guest);
         // Refused, the guest only cannot open it again.
-        let _ = rustix::fs::fchown(stream, Some(site.ids.owner(user).0), Some(site.ids.owner(user).1));
+        let _ = rustix::fs::fchown(stream, Some(uid), Some(gid));
     }
 }
 
@@ -351,8 +352,8 @@ fn open_terminal(site: &Site, size: Size, user: User) -> Result<(OwnedFd, OwnedF
     rustix::pty::unlockpt(&ours).step(step)?;
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags).step(step)?;
-    if site.ids.is_range() {
-        let (uid, gid) = site.ids.owner(user);
+    if site.ids.has_others() {
+        let (uid, gid) = site.ids.owner(user, &site.spec.guest);
         rustix::fs::fchown(&theirs, Some(uid), Some(gid)).step(step)?;
     }
     resize(&ours, size)?;

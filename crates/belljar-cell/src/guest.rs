@@ -106,7 +106,7 @@ impl Cage<'_> {
 
     fn change_identity(&self) -> Result<(), Failure> {
         let User { uid, gid } = self.user;
-        if self.ids.is_range() {
+        if self.ids.has_others() {
             kernel::clear_groups().step(|| "clear groups".to_owned())?;
         }
         if self.is_weak(Weakness::RootGuest) { become_user(0, 0) } else { become_user(uid, gid) }

@@ -159,9 +159,9 @@ fn hear_build(
     }
 }
 
-/// Root's init is root inside; an ordinary user's stays who it is.
+/// The init is root inside, unless there is none: with one id it stays who it is.
 fn become_init(ids: Ids) -> Result<(), Failure> {
-    if ids.is_range() {
+    if ids.has_others() {
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(0, 0)?;
     }
@@ -182,9 +182,10 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
     rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
-        Ids::Caller { .. } => {
-            become_init(ids)?;
+        Ids::Caller { .. } | Ids::Mapped(_) => {
+            // As the caller, who may enter folders that are closed to root inside.
             let sources = Sources::open(spec, ids, None)?;
+            become_init(ids)?;
             root::prepare(&spec.weaknesses)?;
             sources
         }

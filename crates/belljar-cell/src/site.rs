@@ -9,7 +9,8 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_sig
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Weakness, Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, User, Weakness,
+    Workspace,
 };
 use crate::controls;
 use crate::disk::Disk;
@@ -17,7 +18,7 @@ use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
 use crate::groups::Groups;
 use crate::guest::NotStarted;
-use crate::ids::{self, Ids};
+use crate::ids::Ids;
 use crate::init::{self, Order, Report};
 use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
@@ -204,10 +205,7 @@ impl Site {
     pub(crate) fn raise(spec: &CellSpec, kit: &Kit, ahead: Option<Ahead>) -> Result<Made, Answer> {
         let groups = plan_groups(spec, kit)?;
         look_at_workspace(spec)?;
-        let ids = Ids::for_this_process(std::process::id());
-        if !ids.is_range() {
-            ids::enter_lobby().map_err(refused_namespaces)?;
-        }
+        let ids = kit.enter_lobby(std::process::id()).map_err(refused_namespaces)?;
         let score = OomScore::open().map_err(Answer::Failed)?;
         let shell = Shell::make(spec, ids, groups.as_ref(), ahead)?;
         let begun = begin(spec, ids, groups.as_ref(), &shell);
@@ -415,7 +413,7 @@ fn take_lease(spec: &CellSpec, groups: Option<&Groups>) -> Result<Held, Answer> 
 }
 
 fn make_disk(spec: &CellSpec, ids: Ids, limit: DiskLimit) -> Result<Disk, Failure> {
-    let owner = (ids.outside_user(0), ids.outside_group(0));
+    let owner = ids.outside(User { uid: 0, gid: 0 }, &spec.guest);
     Disk::make(&spec.cells.join(&spec.id), &Scratch::disk(spec), limit, owner)
 }
 

@@ -15,6 +15,7 @@ use crate::client::CellError;
 use crate::keeper;
 use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
+use crate::lobby::Lobby;
 use crate::sealed;
 use crate::wire::{Channel, Received};
 
@@ -145,7 +146,7 @@ impl Pool {
         match kernel::clone(0, None).ok()? {
             Cloned::Parent(..) => Some(ours),
             Cloned::Child => {
-                let code = match strip(&[&theirs, returns]).and_then(|()| returns.try_clone()) {
+                let code = match strip(&[&theirs, returns], &self.kit).and_then(|()| returns.try_clone()) {
                     Ok(returns) => {
                         let (spawner, returns) =
                             (Channel::from_socket(theirs), Channel::from_socket(returns));
@@ -164,7 +165,7 @@ pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     match kernel::clone(0, None)? {
         Cloned::Parent(..) => Ok(()),
         Cloned::Child => {
-            let code = match strip(&[&connection]) {
+            let code = match strip(&[&connection], kit) {
                 Ok(()) => keeper::live(Channel::from_socket(connection), kit),
                 Err(_) => 2,
             };
@@ -173,9 +174,10 @@ pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     }
 }
 
-/// Closes everything of the parent's but these: its streams would otherwise stay open with the cell.
-fn strip(kept: &[&OwnedFd]) -> io::Result<()> {
-    kernel::close_all_but(kept);
+/// Closes everything of the parent's but these and the lobby: its streams would otherwise stay open with the cell.
+fn strip(kept: &[&OwnedFd], kit: &Kit) -> io::Result<()> {
+    let lobby = kit.lobby.as_deref().map(Lobby::namespace);
+    kernel::close_all_but(&lobby.into_iter().chain(kept.iter().copied()).collect::<Vec<_>>());
     for _ in 0..3 {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
         // The lowest numbers are free now, so these become the standard streams; they stay open for good.

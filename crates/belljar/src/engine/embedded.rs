@@ -260,11 +260,11 @@ impl EmbeddedSandbox {
             (Some(only), Some(user)) if user != only => Err(Fault::new(
                 Code::IsolationUnavailable,
                 format!(
-                    "a sandbox of an ordinary user has one user inside, {}:{}, and {}:{} was asked for",
+                    "a sandbox of an ordinary user without subordinate ids has one user inside, {}:{}, and {}:{} was asked for",
                     only.uid, only.gid, user.uid, user.gid
                 ),
             )
-            .hint("run it as root, or as the sandbox's own user")),
+            .hint("belljar doctor says how to get subordinate ids; or run it as root, or as the sandbox's own user")),
             _ => Ok(()),
         }
     }
