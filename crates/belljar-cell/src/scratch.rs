@@ -74,7 +74,7 @@ impl Scratch {
                 _ => make(&path, 0o755, who, (uid, gid))?,
             }
         }
-        if matches!(spec.root, Root::Directory(_)) {
+        if matches!(spec.root, Root::Layers(_)) {
             make(&self.layer(), 0o755, who, init)?;
             make(&self.layer().join("upper"), 0o755, who, init)?;
             make(&self.layer().join("work"), 0o755, who, init)?;
@@ -98,7 +98,7 @@ impl Scratch {
             fs::create_dir_all(parent).step(|| format!("create {}", parent.display()))?;
         }
         copy_tree(&origin.folder, &self.folder, shift, COPY_LIMITS)?;
-        if matches!(spec.root, Root::Directory(_)) {
+        if matches!(spec.root, Root::Layers(_)) {
             let work = self.layer().join("work");
             crate::remove::remove_tree(&work).step(|| "clear the overlay's own folder".to_owned())?;
             make(&work, 0o755, (ids, &spec.guest), ids.init_user(&spec.guest))?;

@@ -1,6 +1,8 @@
 //! Where a cell stands: everything it consists of on this machine, made, asked and taken down.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -103,6 +105,8 @@ pub(crate) struct Site {
     init: Child,
     to_init: Channel,
     lease: Held,
+    /// What others leave alone for as long as the cell lives.
+    _holds: Vec<File>,
 }
 
 /// A cell in the making: what exists before its root does, so that it can be undone.
@@ -205,6 +209,7 @@ impl Site {
     pub(crate) fn raise(spec: &CellSpec, kit: &Kit, ahead: Option<Ahead>) -> Result<Made, Answer> {
         let groups = plan_groups(spec, kit)?;
         look_at_workspace(spec)?;
+        let holds = hold(spec).map_err(Answer::Failed)?;
         let ids = kit.enter_lobby(std::process::id()).map_err(refused_namespaces)?;
         let score = OomScore::open().map_err(Answer::Failed)?;
         let shell = Shell::make(spec, ids, groups.as_ref(), ahead)?;
@@ -222,8 +227,20 @@ impl Site {
         let Shell { lease, init, to_init, disk } = shell;
         let outside = kit.outside.clone();
         let spec = spec.clone();
-        let mut site =
-            Site { spec, groups, ids, door, terminals, disk, findings, outside, init, to_init, lease };
+        let mut site = Site {
+            spec,
+            groups,
+            ids,
+            door,
+            terminals,
+            disk,
+            findings,
+            outside,
+            init,
+            to_init,
+            lease,
+            _holds: holds,
+        };
         let (kind, link) = link.unzip();
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.prove()) {
             Ok(()) => {
@@ -396,6 +413,15 @@ fn look_at_workspace(spec: &CellSpec) -> Result<(), Answer> {
             socket.display()
         )))),
     }
+}
+
+fn hold(spec: &CellSpec) -> Result<Vec<File>, Failure> {
+    let lock = |path: &PathBuf| -> std::io::Result<File> {
+        let file = File::open(path)?;
+        file.lock_shared()?;
+        Ok(file)
+    };
+    spec.holds.iter().map(|path| lock(path).step(|| format!("hold {}", path.display()))).collect()
 }
 
 /// What was asked for is had, or refused, or, where the task takes that, gone without.

@@ -54,6 +54,8 @@ impl Ground {
             id: format!("test-{}-{number}", std::process::id()),
             cells: self.base.path().join("cells"),
             root: host(),
+            image: String::new(),
+            holds: Vec::new(),
             workspace: Workspace::Host { source: self.workspace(), target: PathBuf::from("/workspace") },
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
             certificates: None,
@@ -417,9 +419,8 @@ fn the_guest_does_not_learn_where_its_groups_are() {
     });
 }
 
-#[test]
-fn a_root_directory_is_an_image_with_a_private_layer() {
-    let ground = Ground::new();
+/// A root directory with a handful of programs.
+fn system(ground: &Ground) -> PathBuf {
     let image = ground.base.path().join("image");
     for folder in ["usr/bin", "etc", "srv"] {
         fs::create_dir_all(image.join(folder)).unwrap();
@@ -436,7 +437,14 @@ fn a_root_directory_is_an_image_with_a_private_layer() {
     assert!(bash.success());
     fs::write(image.join("etc/passwd"), "root:x:0:0::/root:/bin/sh").unwrap();
     fs::write(image.join("etc/mark"), "image").unwrap();
-    let spec = CellSpec { root: Root::Directory(image.clone()), ..ground.spec() };
+    image
+}
+
+#[test]
+fn a_root_directory_is_an_image_with_a_private_layer() {
+    let ground = Ground::new();
+    let image = system(&ground);
+    let spec = CellSpec { root: Root::Layers(vec![image.clone()]), ..ground.spec() };
     let (mut cell, _) = ground.create(&spec).unwrap();
     let (end, text) = run(
         &mut cell,
@@ -450,6 +458,44 @@ fn a_root_directory_is_an_image_with_a_private_layer() {
     cell.destroy().unwrap();
     assert!(!image.join("srv/x").exists(), "the image itself was written to");
     assert_eq!(fs::read_to_string(image.join("etc/mark")).unwrap(), "image", "the image itself was changed");
+}
+
+#[test]
+fn layers_lie_above_each_other_and_are_held_while_the_cell_lives() {
+    let ground = Ground::new();
+    let system = system(&ground);
+    let layer = |name: &str| {
+        let folder = ground.base.path().join(name);
+        fs::create_dir_all(folder.join("etc/new")).unwrap();
+        fs::create_dir_all(folder.join("srv")).unwrap();
+        folder
+    };
+    let (middle, top) = (layer("middle"), layer("top"));
+    fs::write(system.join("srv/below"), "").unwrap();
+    fs::write(middle.join("etc/new/file"), "middle").unwrap();
+    fs::write(middle.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nmiddle:x:7:7::/:/bin/sh\n").unwrap();
+    fs::write(top.join("srv/above"), "").unwrap();
+    let gone = top.join("etc/mark");
+    rustix::fs::mknodat(rustix::fs::CWD, &gone, rustix::fs::FileType::CharacterDevice, 0o600.into(), 0)
+        .unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(top.join("srv"), "user.overlay.opaque", b"y", flags).unwrap();
+    let lock = ground.base.path().join("lock");
+    fs::write(&lock, "").unwrap();
+    let spec = CellSpec {
+        root: Root::Layers(vec![system, middle, top]),
+        holds: vec![lock.clone()],
+        ..ground.spec()
+    };
+    let (mut cell, _) = ground.create(&spec).unwrap();
+    let (_, text) = run(&mut cell, "cat /etc/new/file; ls /etc/mark; ls /srv; cat /etc/passwd", 10_000);
+    assert!(text.starts_with("middlels: cannot access '/etc/mark'"), "{text}");
+    assert!(text.contains("above") && !text.contains("below"), "{text}");
+    assert!(text.contains("middle:x:7:7") && text.contains("runner:x:1000:1000"), "{text}");
+    let file = File::open(&lock).unwrap();
+    assert!(file.try_lock().is_err(), "nobody holds the layers");
+    cell.destroy().unwrap();
+    file.try_lock().unwrap();
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn user_namespace_remedies(mut check: Check) -> Check {
 
 fn overlay(options: &DoctorOptions) -> Check {
     // Any folder serves: the probe is no program of the image.
-    match trial(options, Root::Directory(PathBuf::from("/usr")), Network::None) {
+    match trial(options, Root::Layers(vec![PathBuf::from("/usr")]), Network::None) {
         Ok(_) => {
             Check::new("overlay", Status::Ok, "a root directory with a private writable layer can be mounted")
         }
@@ -291,6 +291,8 @@ fn trial(
         id,
         cells: options.engine.cells.clone(),
         root,
+        image: String::new(),
+        holds: Vec::new(),
         workspace: Workspace::Host { source: workspace.clone(), target: PathBuf::from("/workspace") },
         certificates: host::certificates(),
         guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },

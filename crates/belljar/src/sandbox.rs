@@ -283,6 +283,8 @@ impl Sandboxes {
             id: new_id(),
             cells: self.engine.cells.clone(),
             root: embedded::root(&image),
+            image: image.to_string(),
+            holds: Vec::new(),
             workspace,
             certificates: host::certificates(),
             guest: Guest {
@@ -337,13 +339,6 @@ fn own_files(status: &Status) -> Result<(), Fault> {
     }
 }
 
-fn image_of(spec: &CellSpec) -> String {
-    match &spec.root {
-        cell::Root::Pieces(_) => "host".to_owned(),
-        cell::Root::Directory(path) => path.display().to_string(),
-    }
-}
-
 /// Everything about a sandbox, what is enforced included.
 fn describe(cell: &mut Cell) -> Result<Info, Fault> {
     let status = cell.status().map_err(fault)?;
@@ -353,8 +348,8 @@ fn describe(cell: &mut Cell) -> Result<Info, Fault> {
 fn info(status: Status) -> Info {
     Info {
         state: status.state,
-        image: image_of(&status.spec),
         workdir: workdir_of(&status.spec),
+        image: status.spec.image,
         workspace: match status.spec.workspace {
             Workspace::Host { source, .. } => Some(source),
             Workspace::Own { .. } => None,

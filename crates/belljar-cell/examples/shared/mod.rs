@@ -12,7 +12,9 @@ pub(crate) fn spec(id: String, cells: &Path, root: &Path, limits: Limits) -> Cel
     CellSpec {
         id,
         cells: cells.to_owned(),
-        root: Root::Directory(root.to_owned()),
+        root: Root::Layers(vec![root.to_owned()]),
+        image: String::new(),
+        holds: Vec::new(),
         workspace: Workspace::Own { target: PathBuf::from("/workspace") },
         certificates: None,
         guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },

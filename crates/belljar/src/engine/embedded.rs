@@ -133,6 +133,8 @@ impl Embedded {
             id: order.id.clone(),
             cells: self.cells.clone(),
             root: root(&order.image),
+            image: order.image.to_string(),
+            holds: Vec::new(),
             workspace: Workspace::Host {
                 source: order.workspace.clone(),
                 target: PathBuf::from(&order.workdir),
@@ -192,7 +194,7 @@ pub(crate) fn network(network: Network) -> cell::Network {
 /// What a cell is built on for an image.
 pub(crate) fn root(image: &Image) -> Root {
     match image {
-        Image::Directory(path) => Root::Directory(path.clone()),
+        Image::Directory(path) => Root::Layers(vec![path.clone()]),
         Image::Host => Root::Pieces(host::pieces().into_iter().map(piece).collect()),
     }
 }

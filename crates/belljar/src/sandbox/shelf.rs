@@ -15,7 +15,7 @@ use belljar_cell::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use super::{Sandboxes, fault, image_of, own_files, unreadable, workdir_of};
+use super::{Sandboxes, fault, own_files, unreadable, workdir_of};
 use crate::fault::{Code, Fault};
 
 /// The file that says what a snapshot was made from.
@@ -186,7 +186,7 @@ fn keep(status: &Status, name: &str, making: &Path, still: bool) -> Result<Snaps
     let snapshot = Snapshot {
         name: name.to_owned(),
         sandbox: status.spec.id.clone(),
-        image: image_of(&status.spec),
+        image: status.spec.image.clone(),
         created_ms: u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0),
         still,
         base: status.base,
