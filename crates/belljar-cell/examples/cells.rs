@@ -1,13 +1,15 @@
 //! Cells through the library, measured: what `bench/engine` compares with the floor.
 //!
-//! `cells latency ROOT RUNS GAP_MS`, `cells phases ROOT RUNS`, `cells exec ROOT RUNS GAP_MS`, `cells throughput ROOT WORKERS COUNT`,
-//! `cells crowd ROOT COUNT`, `cells output ROOT BYTES`, `cells copy ROOT BYTES`: each prints JSON lines.
+//! `cells latency ROOT RUNS GAP_MS`, `cells phases ROOT RUNS`, `cells exec ROOT RUNS GAP_MS`,
+//! `cells throughput ROOT WORKERS COUNT`, `cells crowd ROOT COUNT`, `cells output ROOT BYTES`, `cells copy ROOT BYTES`: each prints JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
     reason = "a measurement fails by panicking"
 )]
+
+mod shared;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,26 +19,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_cell::cell::{
-    CellSpec, Ended, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams,
-    Workspace,
-};
+use belljar_cell::cell::{CellSpec, Ended, Limits};
 use belljar_cell::client::Cell;
 use belljar_cell::spawner::{self, Spawner};
 use serde_json::json;
+
+use crate::shared::{exec, groups, lines_of, mounts, spec};
 
 fn main() {
     spawner::run_if_asked();
     let arguments: Vec<String> = std::env::args().collect();
     let word = |index: usize| arguments.get(index).map_or("", String::as_str);
     let number = |index: usize| word(index).parse::<u64>().unwrap();
+    let before = traces();
     let bench = Bench::new(Path::new(word(2)));
     match word(1) {
         "latency" => bench.series("latency", number(3), number(4), || bench.cold()),
         "phases" => bench.phases(number(3)),
         "exec" => bench.execs(number(3), number(4)),
         "throughput" => bench.throughput(number(3), number(4)),
-        "crowd" => bench.crowd(number(3)),
+        "crowd" => bench.crowd(number(3), &before),
         "output" => bench.output(number(3)),
         "copy" => bench.copy(number(3)),
         other => panic!("{other}: latency, exec, throughput, crowd, output or copy"),
@@ -60,21 +62,9 @@ impl Bench {
 
     fn spec(&self) -> CellSpec {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        CellSpec {
-            id: format!("bench-{}-{number}", std::process::id()),
-            cells: self.base.join("cells"),
-            root: Root::Directory(self.root.clone()),
-            workspace: Workspace::Own { target: PathBuf::from("/workspace") },
-            certificates: None,
-            guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
-            hostname: "belljar".into(),
-            limits: Limits { memory: 2 << 30, cpu_millis: 2000, pids: 256, disk: None },
-            isolation: Isolation::Full,
-            network: Network::None,
-            lifetime: Lifetime::Owner,
-            origin: None,
-            weaknesses: Vec::new(),
-        }
+        let id = format!("bench-{}-{number}", std::process::id());
+        let limits = Limits { memory: 2 << 30, cpu_millis: 2000, pids: 256, disk: None };
+        spec(id, &self.base.join("cells"), &self.root, limits)
     }
 
     fn create(&self) -> Cell {
@@ -148,8 +138,9 @@ impl Bench {
         println!("{}", json!({"what": "throughput", "workers": workers, "count": count, "per_second": rate}));
     }
 
-    fn crowd(&self, count: u64) {
-        let before = traces();
+    /// Many cells at once. What is left is looked for when the spawner is gone too, and compared with what was there
+    /// before it came.
+    fn crowd(self, count: u64, before: &BTreeMap<String, usize>) {
         let begun = Instant::now();
         let mut cells: Vec<Cell> = (0..count).map(|_| self.create()).collect();
         let create_seconds = begun.elapsed().as_secs_f64();
@@ -161,10 +152,11 @@ impl Bench {
         let destroy_seconds = begun.elapsed().as_secs_f64();
         let mean = private.iter().sum::<u64>() / count;
         let most = private.iter().max().unwrap();
+        drop(self);
         std::thread::sleep(Duration::from_millis(300));
         let after = traces();
-        let left: Vec<String> =
-            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key.clone()).collect();
+        let left: Vec<&String> =
+            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key).collect();
         println!(
             "{}",
             json!({"what": "crowd", "count": count, "create_seconds": create_seconds, "destroy_seconds": destroy_seconds,
@@ -175,8 +167,6 @@ impl Bench {
     fn output(&self, bytes: u64) {
         let mut cell = self.create();
         let (mut reader, writer) = std::io::pipe().unwrap();
-        // As a client that expects much would: fewer turns between the guest and the reader.
-        rustix::pipe::fcntl_setpipe_size(&reader, 1 << 20).unwrap();
         let drain = std::thread::spawn(move || {
             let (mut total, mut buffer) = (0, vec![0; 128 << 10]);
             loop {
@@ -236,19 +226,6 @@ impl Drop for Bench {
     }
 }
 
-fn exec(program: &str, arguments: &[&str]) -> ExecSpec {
-    ExecSpec {
-        programs: vec![program.into()],
-        arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
-        environment: BTreeMap::new(),
-        directory: "/".into(),
-        user: None,
-        timeout_ms: Some(600_000),
-        limits: ExecLimits::default(),
-        streams: Streams::Given,
-    }
-}
-
 fn run_true(cell: &mut Cell) {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let end = cell.exec(&exec("/bin/true", &[]), [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
@@ -281,26 +258,13 @@ fn resident() -> u64 {
 
 /// What a machine has of each thing that a cell must not leave behind.
 fn traces() -> BTreeMap<String, usize> {
-    let lines = |path: &str| fs::read_to_string(path).unwrap_or_default().lines().count();
-    let found = |program: &str, arguments: &[&str]| {
-        let output = std::process::Command::new(program).args(arguments).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).lines().count()
-    };
+    let is_process = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+    let files = ["/dev/shm", "-path", "*belljar-bench*", "-name", "bench-*"];
     BTreeMap::from([
-        (
-            "processes".to_owned(),
-            fs::read_dir("/proc")
-                .unwrap()
-                .flatten()
-                .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok())
-                .count(),
-        ),
-        ("mounts".to_owned(), lines("/proc/self/mountinfo")),
-        (
-            "groups".to_owned(),
-            found("find", &["/sys/fs/cgroup", "-type", "d", "-name", "belljar-cell-bench-*"]),
-        ),
-        ("namespaces".to_owned(), found("lsns", &["-n"])),
-        ("files".to_owned(), found("find", &["/dev/shm", "-path", "*belljar-bench*", "-name", "bench-*"])),
+        ("processes".to_owned(), fs::read_dir("/proc").unwrap().flatten().filter(is_process).count()),
+        ("mounts".to_owned(), mounts()),
+        ("groups".to_owned(), groups("bench-")),
+        ("namespaces".to_owned(), lines_of("lsns", &["-n"])),
+        ("files".to_owned(), lines_of("find", &files)),
     ])
 }

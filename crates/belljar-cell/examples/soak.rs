@@ -8,6 +8,8 @@
     reason = "a measurement fails by panicking"
 )]
 
+mod shared;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
@@ -17,15 +19,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_cell::cell::{
-    CellSpec, Ended, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams,
-    Workspace,
-};
+use belljar_cell::cell::{CellSpec, Ended, ExecSpec, Limits};
 use belljar_cell::client::{Cell, CellError};
 use belljar_cell::lease;
 use belljar_cell::spawner::{self, Spawner};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+
+use crate::shared::{exec, groups, lines_of, mounts, spec};
 
 /// How many cells are made at the same time.
 const WORKERS: u64 = 4;
@@ -138,7 +139,7 @@ impl Soak {
     }
 
     fn run_one(&self, spawner: &Spawner, number: u64) -> Fate {
-        let made = Cell::start(spawner, &spec(&self.root, &self.cells(), &format!("{number}")))
+        let made = Cell::start(spawner, &small(&self.root, &self.cells(), &format!("{number}")))
             .and_then(|pending| pending.wait());
         let Ok((mut cell, ..)) = made else { return Fate::Refused };
         let fate = match say(&mut cell, number) {
@@ -153,7 +154,7 @@ impl Soak {
 
     /// A right answer or none: never a wrong one.
     fn lose_keeper(&self, spawner: &Spawner, number: u64, dice: &mut Dice) -> Fate {
-        let made = Cell::start(spawner, &spec(&self.root, &self.cells(), &format!("{number}")))
+        let made = Cell::start(spawner, &small(&self.root, &self.cells(), &format!("{number}")))
             .and_then(|pending| pending.wait());
         let Ok((mut cell, ..)) = made else { return Fate::Refused };
         let keeper = cell.status().unwrap().keeper;
@@ -190,7 +191,7 @@ impl Soak {
 
 /// Makes a cell and runs a command that never ends; somebody will kill this process.
 fn be_client(root: &Path, cells: &Path, number: &str) {
-    let (mut cell, ..) = Cell::start_here(&spec(root, cells, number)).unwrap().wait().unwrap();
+    let (mut cell, ..) = Cell::start_here(&small(root, cells, number)).unwrap().wait().unwrap();
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let script = format!("(setsid sleep {MARK} &) ; sleep {MARK}");
     cell.exec(&shell(&script), [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
@@ -210,52 +211,22 @@ fn say(cell: &mut Cell, number: u64) -> Result<bool, CellError> {
 }
 
 fn shell(script: &str) -> ExecSpec {
-    ExecSpec {
-        programs: vec!["/bin/sh".into()],
-        arguments: vec!["-c".into(), script.into()],
-        environment: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
-        directory: "/".into(),
-        user: None,
-        timeout_ms: Some(60_000),
-        limits: ExecLimits::default(),
-        streams: Streams::Given,
-    }
+    exec("/bin/sh", &["-c", script])
 }
 
-fn spec(root: &Path, cells: &Path, number: &str) -> CellSpec {
-    CellSpec {
-        id: format!("soak-{number}"),
-        cells: cells.to_owned(),
-        root: Root::Directory(root.to_owned()),
-        workspace: Workspace::Own { target: PathBuf::from("/workspace") },
-        certificates: None,
-        guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
-        hostname: "belljar".into(),
-        limits: Limits { memory: 256 << 20, cpu_millis: 2000, pids: 64, disk: None },
-        isolation: Isolation::Full,
-        network: Network::None,
-        lifetime: Lifetime::Owner,
-        origin: None,
-        weaknesses: Vec::new(),
-    }
+fn small(root: &Path, cells: &Path, number: &str) -> CellSpec {
+    let limits = Limits { memory: 256 << 20, cpu_millis: 2000, pids: 64, disk: None };
+    spec(format!("soak-{number}"), cells, root, limits)
 }
 
 /// What a machine has of each thing that a cell must not leave behind.
 fn traces() -> BTreeMap<String, usize> {
-    let count = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).lines().count()
-    };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
     BTreeMap::from([
-        ("guests".to_owned(), count("pgrep", &["-f", &format!("sleep {MARK}")])),
-        ("keepers".to_owned(), count("pgrep", &["-f", "belljar-spawner"])),
-        ("mounts".to_owned(), mounts),
-        (
-            "groups".to_owned(),
-            count("find", &["/sys/fs/cgroup", "-type", "d", "-name", "belljar-cell-soak-*"]),
-        ),
-        ("namespaces".to_owned(), count("lsns", &["-n", "-t", "pid"])),
+        ("guests".to_owned(), lines_of("pgrep", &["-f", &format!("sleep {MARK}")])),
+        ("keepers".to_owned(), lines_of("pgrep", &["-f", "belljar-spawner"])),
+        ("mounts".to_owned(), mounts()),
+        ("groups".to_owned(), groups("soak-")),
+        ("namespaces".to_owned(), lines_of("lsns", &["-n", "-t", "pid"])),
     ])
 }
 

@@ -351,7 +351,9 @@ mod tests {
         CellSpec {
             id: "one".to_owned(),
             cells: PathBuf::from("/cells"),
-            root: Root::Directory(PathBuf::from("/image")),
+            root: Root::Layers(vec![PathBuf::from("/image")]),
+            image: String::new(),
+            holds: Vec::new(),
             workspace: Workspace::Host { source: PathBuf::from("/one"), target: PathBuf::from("/workspace") },
             certificates: None,
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: "/home/runner".into() },
@@ -373,7 +375,7 @@ mod tests {
         let limits = Limits { memory: 2, cpu_millis: 2, pids: 2, disk: None };
         assert_eq!(of(&spec()), of(&CellSpec { id: "two".to_owned(), workspace, limits, ..spec() }));
         let changes: [fn(&mut CellSpec); 6] = [
-            |spec| spec.root = Root::Directory(PathBuf::from("/other")),
+            |spec| spec.root = Root::Layers(vec![PathBuf::from("/other")]),
             |spec| spec.workspace = Workspace::Own { target: PathBuf::from("/other") },
             |spec| spec.certificates = Some(PathBuf::from("/certificates")),
             |spec| spec.guest.uid = 1001,

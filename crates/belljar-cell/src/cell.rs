@@ -17,6 +17,12 @@ pub struct CellSpec {
     pub cells: PathBuf,
     /// What the guest sees as `/`.
     pub root: Root,
+    /// What a person calls that; only told.
+    #[serde(default)]
+    pub image: String,
+    /// Files that are locked, shared, for as long as the cell lives: who owns the layers then leaves them alone.
+    #[serde(default)]
+    pub holds: Vec<PathBuf>,
     /// The folder the guest works in.
     pub workspace: Workspace,
     /// The host's bundle of certificate authorities, shown at [`CERTIFICATES`].
@@ -49,8 +55,9 @@ pub const CERTIFICATES: &str = "/etc/belljar/ca-certificates.crt";
 pub enum Root {
     /// A list of read-only pieces of this machine over an empty read-only root.
     Pieces(Vec<Piece>),
-    /// A root directory as the lower layer of an overlay; what the guest changes stays in the cell.
-    Directory(PathBuf),
+    /// Folders as the lower layers of an overlay, the lowest first; what the guest changes stays in the cell. A root
+    /// directory is one of them alone. They may hold whiteouts in the form that an overlay with `userxattr` knows.
+    Layers(Vec<PathBuf>),
 }
 
 /// One piece of a root that is made of pieces.
@@ -217,6 +224,9 @@ impl CellSpec {
 pub struct ExecSpec {
     /// Programs to try in order; the first that exists is started. Absolute paths inside.
     pub programs: Vec<String>,
+    /// What it is told that it is called; where it was found, when not said.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The arguments after the program's name.
     pub arguments: Vec<String>,
     /// The whole environment.
@@ -367,7 +377,7 @@ pub struct Pressure {
 
 impl ExecEnd {
     /// The end of a command of which nothing else is known.
-    pub(crate) fn bare(ended: Ended) -> ExecEnd {
+    pub fn bare(ended: Ended) -> ExecEnd {
         ExecEnd {
             ended,
             killed: 0,

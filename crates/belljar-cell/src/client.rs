@@ -73,12 +73,15 @@ fn reason(refusal: &Refusal) -> &str {
 pub struct Pending {
     channel: Channel,
     place: Place,
+    /// Whether the keeper is this cell's alone.
+    own_keeper: bool,
 }
 
 /// A connection to a cell. One command at a time runs over it; [`Cell::another`] gives more.
 #[derive(Debug)]
 pub struct Cell {
     channel: Arc<Channel>,
+    /// The keeper that ends with the cell.
     keeper: Option<OwnedFd>,
     place: Place,
 }
@@ -118,7 +121,7 @@ impl Cell {
     /// Asks for a cell, of a keeper that the spawner forks.
     pub fn start(spawner: &Spawner, spec: &CellSpec) -> Result<Pending, CellError> {
         let channel = spawner.spawn().map_err(|source| CellError::Talk { source })?;
-        Cell::request(channel, spec)
+        Cell::request(channel, spec, false)
     }
 
     /// Asks for a cell, of a keeper forked from this very process, which must have one thread. The quickest way.
@@ -129,17 +132,17 @@ impl Cell {
         }
         let (ours, theirs) = Channel::pair().map_err(talk)?;
         spawner::fork_keeper(theirs.into_socket(), &Kit::prepare()).map_err(talk)?;
-        Cell::request(ours, spec)
+        Cell::request(ours, spec, true)
     }
 
-    fn request(channel: Channel, spec: &CellSpec) -> Result<Pending, CellError> {
+    fn request(channel: Channel, spec: &CellSpec, own_keeper: bool) -> Result<Pending, CellError> {
         let place = match spec.lifetime {
             Lifetime::Owner => Place::Owner(None),
             Lifetime::Until { .. } => Place::Folder(spec.cells.join(&spec.id)),
         };
         let sent = channel.send(&Request::Create(Box::new(spec.clone())), &[]);
         sent.map_err(|source| CellError::Talk { source })?;
-        Ok(Pending { channel, place })
+        Ok(Pending { channel, place, own_keeper })
     }
 
     /// Finds a lasting cell.
@@ -340,7 +343,7 @@ impl Cell {
         let answer = self.ask(&Request::Destroy, &[])?;
         match &self.keeper {
             Some(keeper) => drop(poll(&mut [PollFd::new(keeper, PollFlags::IN)], None)),
-            // The end of the connection is the end of the keeper, as near as can be told from here.
+            // The end of the connection is the end of the cell; the keeper may have another one next.
             None => drop(self.channel.receive::<Answer>()),
         }
         match answer {
@@ -376,8 +379,8 @@ impl Pending {
         match receive(&self.channel)? {
             (Answer::Created(created), descriptors) => {
                 let mut descriptors = descriptors.into_iter();
-                let cell =
-                    Cell { channel: Arc::new(self.channel), keeper: descriptors.next(), place: self.place };
+                let keeper = descriptors.next().filter(|_| self.own_keeper);
+                let cell = Cell { channel: Arc::new(self.channel), keeper, place: self.place };
                 Ok((cell, *created, descriptors.next()))
             }
             (other, _) => Err(unexpected(other)),

@@ -7,13 +7,17 @@ use crate::cell::{CellSpec, Control, DiskLimit, Isolation, Refusal};
 use crate::disk::{Capacity, Disk};
 use crate::failure::Failure;
 use crate::groups::Groups;
-use crate::ids::Ids;
+use crate::ids::{Ids, MAPPED};
 use crate::policy::{IsolationLevel, Need, Promise};
 use crate::probe::{self, Finding};
 
 /// Whose powers made the cell.
 pub(crate) fn mode(ids: Ids) -> &'static str {
-    if ids.is_range() { "root" } else { "user" }
+    match ids {
+        Ids::Range { .. } => "root",
+        Ids::Caller { .. } => "user",
+        Ids::Mapped(_) => MAPPED,
+    }
 }
 
 /// Which control groups hold it.

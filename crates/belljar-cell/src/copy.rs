@@ -25,6 +25,7 @@ use crate::archive::ladder::{Ladder, Opened};
 use crate::archive::walk::{Name, Step as WalkStep, Walk, WalkError, kind, kind_of, open_as};
 use crate::archive::{FirstNames, Mtime, descend, shown};
 use crate::failure::{Failure, Step};
+use crate::lobby::Lobby;
 use attributes::Attributes;
 use content::Content;
 use unlocked::Unlocked;
@@ -41,8 +42,14 @@ pub struct Shift {
 }
 
 impl Shift {
+    /// Every owner stays who it is.
+    pub const NONE: Shift = Shift { from: 0, to: 0 };
+
     /// The new id; `None` for one that is not the sandbox's.
     fn apply(self, id: u32) -> Option<u32> {
+        if self == Shift::NONE {
+            return Some(id);
+        }
         let inside = id.checked_sub(self.from).filter(|inside| *inside < IDS)?;
         self.to.checked_add(inside)
     }
@@ -104,6 +111,13 @@ pub fn copy_tree(from: &Path, to: &Path, shift: Option<Shift>, limits: Limits) -
     copier.finish_folder()?;
     let vanished = copier.summary.vanished + walk.vanished();
     Ok(Summary { vanished, bytes: copier.budget.spent(), ..copier.summary })
+}
+
+/// Copies like [`copy_tree`] what a cell with subordinate ids owns: in a user namespace of theirs, where every owner can
+/// stay who it is.
+pub fn copy_mapped(from: &Path, to: &Path, limits: Limits) -> Result<Summary, Failure> {
+    let lobby = Lobby::make().map_err(|reason| Failure::new(format!("use subordinate ids: {reason}")))?;
+    lobby.run(|| copy_tree(from, to, Some(Shift::NONE), limits))
 }
 
 fn open_top(from: &Path) -> rustix::io::Result<Source> {
@@ -382,11 +396,13 @@ fn open_source(
     name: &[u8],
     expected: FileType,
 ) -> rustix::io::Result<Option<Source>> {
-    let ordinary = !rustix::process::geteuid().is_root();
+    let caller = rustix::process::geteuid();
+    // Who reads what others own has powers that pass.
+    let shut = |stat: &Stat| !caller.is_root() && stat.st_uid == caller.as_raw() && is_impassable(stat);
     match open_as(folder, name, expected) {
         Err(Errno::ACCESS) => Unlocked::open(folder, name, expected),
         // It can be listed, but nothing in it can be opened.
-        Ok(Some((_, stat))) if ordinary && is_impassable(&stat) => Unlocked::open(folder, name, expected),
+        Ok(Some((_, stat))) if shut(&stat) => Unlocked::open(folder, name, expected),
         other => Ok(other?.map(|(file, stat)| (file, stat, None))),
     }
 }

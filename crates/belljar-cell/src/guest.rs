@@ -106,7 +106,7 @@ impl Cage<'_> {
 
     fn change_identity(&self) -> Result<(), Failure> {
         let User { uid, gid } = self.user;
-        if self.ids.is_range() {
+        if self.ids.has_others() {
             kernel::clear_groups().step(|| "clear groups".to_owned())?;
         }
         if self.is_weak(Weakness::RootGuest) { become_user(0, 0) } else { become_user(uid, gid) }
@@ -155,14 +155,21 @@ pub(crate) fn run(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]
     let entered = rustix::process::chdir(exec.directory.as_str());
     match entered.step(|| format!("enter {}", exec.directory)) {
         Err(failure) => NotStarted::Guests(failure),
-        Ok(()) => NotStarted::Guests(start(&prepared.0, &prepared.1, &prepared.2)),
+        Ok(()) => NotStarted::Guests(start(&prepared)),
     }
 }
 
-type Prepared = (Vec<CString>, Vec<CString>, Vec<CString>);
+/// A command as the kernel takes it.
+struct Prepared {
+    programs: Vec<CString>,
+    name: Option<CString>,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
 
 fn prepare(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Result<Prepared, Failure> {
     let programs = exec.programs.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let name = exec.name.as_deref().map(c_string).transpose()?;
     let arguments = exec.arguments.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
     let environment = exec
         .environment
@@ -175,7 +182,7 @@ fn prepare(cage: &Cage<'_>, exec: &ExecSpec, streams: [BorrowedFd<'_>; 3]) -> Re
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).step(|| "take the terminal".to_owned())?;
     }
     cage.enter()?;
-    Ok((programs, arguments, environment))
+    Ok(Prepared { programs, name, arguments, environment })
 }
 
 fn c_string(text: &str) -> Result<CString, Failure> {
@@ -190,19 +197,24 @@ fn take_streams([stdin, stdout, stderr]: [BorrowedFd<'_>; 3]) -> Result<(), Fail
     rustix::stdio::dup2_stderr(stderr.as_fd()).step(|| "take stderr".to_owned())
 }
 
-fn start(programs: &[CString], arguments: &[CString], environment: &[CString]) -> Failure {
+/// Tries each place where the program may be, as a shell does: one that is not there, or not for the guest, is passed
+/// over, and only when no other is found does it count.
+fn start(command: &Prepared) -> Failure {
+    let mut forbidden = None;
     let mut failure = Failure::new("no program was given");
-    for program in programs {
-        let mut argv = vec![program.clone()];
-        argv.extend_from_slice(arguments);
-        let error = kernel::execute(program, &argv, environment);
+    for program in &command.programs {
+        let name = command.name.as_ref().unwrap_or(program);
+        let argv: Vec<CString> = [name].into_iter().chain(&command.arguments).cloned().collect();
+        let error = kernel::execute(program, &argv, &command.environment);
         failure = Failure {
             step: format!("start {}", program.to_string_lossy()),
             errno: error.raw_os_error().unwrap_or(0),
         };
-        if failure.errno != libc::ENOENT {
-            return failure;
+        match failure.errno {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => forbidden = forbidden.or(Some(failure.clone())),
+            _ => return failure,
         }
     }
-    failure
+    forbidden.unwrap_or(failure)
 }

@@ -121,6 +121,7 @@ fn refused_proc(failure: Failure) -> Report {
 /// While the host's /proc is in sight, and before a change of identity hides this process.
 fn begin(weaknesses: &[Weakness]) -> Result<Vec<OwnedFd>, Failure> {
     kernel::map_code();
+    kernel::set_name(c"belljar-init");
     make_namespaces(weaknesses)?;
     if !weaknesses.contains(&Weakness::HostNetwork) {
         link::raise_loopback().step(|| "raise the loopback".to_owned())?;
@@ -158,9 +159,9 @@ fn hear_build(
     }
 }
 
-/// Root's init is root inside; an ordinary user's stays who it is.
+/// The init is root inside, unless there is none: with one id it stays who it is.
 fn become_init(ids: Ids) -> Result<(), Failure> {
-    if ids.is_range() {
+    if ids.has_others() {
         kernel::clear_groups().step(|| "clear groups".to_owned())?;
         become_user(0, 0)?;
     }
@@ -181,9 +182,10 @@ fn build(spec: &CellSpec, ids: Ids, mounts: Vec<OwnedFd>) -> Result<OwnedFd, Fai
     rustix::system::sethostname(spec.hostname.as_bytes()).step(|| "set the host name".to_owned())?;
     let sources = match ids {
         Ids::Range { .. } => Sources::from_descriptors(spec, ids, mounts)?,
-        Ids::Caller { .. } => {
-            become_init(ids)?;
+        Ids::Caller { .. } | Ids::Mapped(_) => {
+            // As the caller, who may enter folders that are closed to root inside.
             let sources = Sources::open(spec, ids, None)?;
+            become_init(ids)?;
             root::prepare(&spec.weaknesses)?;
             sources
         }

@@ -23,7 +23,7 @@ use crate::init::{Order, Report};
 use crate::kernel;
 use crate::kit::Kit;
 use crate::listener::Listener;
-use crate::site::{Ahead, PATIENCE, Site, poll_for};
+use crate::site::{self, Ahead, PATIENCE, Site, poll_for};
 use crate::wire::{Channel, Received};
 
 /// How often what the kernel does not report by itself is looked at.
@@ -34,16 +34,34 @@ const REMEMBERED: usize = 1000;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// The life of a keeper that is forked before it is needed: it makes what all cells have, and waits for its client.
-pub(crate) fn wait_for_client(spawner: &Channel, kit: &Kit) -> i32 {
+/// One cell after the other, as long as each is gone without a trace and the spawner takes it back.
+pub(crate) fn wait_for_clients(mut spawner: Channel, returns: &Channel, kit: &Kit) -> i32 {
     begin();
-    let ahead = Ahead::for_anybody();
-    match spawner.receive::<()>() {
-        Ok(Received::Message((), mut connections)) => match connections.pop() {
-            Some(connection) => keep(Channel::from_socket(connection), kit, ahead),
-            None => 2,
-        },
-        Ok(Received::Closed) | Err(_) => 0,
+    let Ok(home) = site::own_process_namespace() else { return 2 };
+    loop {
+        let ahead = Ahead::for_anybody();
+        let reusable = ahead.is_some();
+        let client = match spawner.receive::<()>() {
+            Ok(Received::Message((), mut connections)) => connections.pop(),
+            Ok(Received::Closed) | Err(_) => return 0,
+        };
+        let Some(client) = client else { return 2 };
+        let code = keep(Channel::from_socket(client), kit, ahead);
+        if code != 0 || !reusable || site::come_home(&home).is_err() {
+            return code;
+        }
+        match return_to(returns) {
+            Ok(channel) => spawner = channel,
+            Err(_) => return 0,
+        }
     }
+}
+
+/// Tells the spawner that this keeper is free, and by which channel it waits.
+fn return_to(spawner: &Channel) -> std::io::Result<Channel> {
+    let (ours, theirs) = Channel::pair()?;
+    spawner.send(&(), &[theirs.into_socket().as_fd()])?;
+    Ok(ours)
 }
 
 /// The keeper's life, in a process that was forked for it and has one thread.
@@ -54,6 +72,7 @@ pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
 
 fn begin() {
     kernel::map_code();
+    kernel::set_name(c"belljar-keeper");
     // Signals of the client's terminal are the client's business.
     let _ = rustix::process::setsid();
     kernel::wait_for_children();
@@ -294,15 +313,14 @@ impl Keeper {
     /// Ends a command and tells everybody who waits for that.
     fn finish(&mut self, number: u32, forced: Option<Ended>) {
         let Some(running) = self.running.remove(&number) else { return };
-        let mut info = running.info.clone();
-        let answer = match running.finish(&self.site, forced, self.running.is_empty()) {
-            Ok(Finished::Program(end)) => {
-                info.end = Some((*end).clone());
-                Answer::Ended(end)
+        let info = running.info.clone();
+        let (answer, end) = match running.finish(&self.site, forced, self.running.is_empty()) {
+            Ok(Finished::Program(end)) => (Answer::Ended(end.clone()), Some(*end)),
+            Ok(Finished::Courier(Ok(()))) => (Answer::Done, None),
+            Ok(Finished::Courier(Err(text))) => (Answer::Failed(Failure::new(text)), None),
+            Err(failure) => {
+                (Answer::Failed(failure.clone()), Some(ExecEnd::bare(Ended::NotStarted(failure))))
             }
-            Ok(Finished::Courier(Ok(()))) => Answer::Done,
-            Ok(Finished::Courier(Err(text))) => Answer::Failed(Failure::new(text)),
-            Err(failure) => Answer::Failed(failure),
         };
         for client in self.clients.values_mut() {
             let waited = client.command == Some(number) || client.waits.contains(&number);
@@ -315,7 +333,10 @@ impl Keeper {
                 let _ = client.channel.send(&answer, &[]);
             }
         }
-        self.ended.insert(number, info);
+        // Couriers are no commands of anybody's.
+        if end.is_some() {
+            self.ended.insert(number, ExecInfo { end, ..info });
+        }
         while self.ended.len() > REMEMBERED {
             if let Some((oldest, _)) = self.ended.pop_first() {
                 let _ = std::fs::remove_file(self.logs.join(oldest.to_string()));
@@ -478,11 +499,8 @@ impl Keeper {
             client.waits.push(exec);
             return Ok(None);
         }
-        match self.ended.get(&exec).map(|info| info.end.clone()) {
-            Some(Some(end)) => Ok(Some(Answer::Ended(Box::new(end)))),
-            Some(None) => Err(Failure::new("the command could not be run to its end")),
-            None => Ok(Some(Answer::NoSuchExec(exec))),
-        }
+        let end = self.ended.get(&exec).and_then(|info| info.end.clone());
+        Ok(Some(end.map_or(Answer::NoSuchExec(exec), |end| Answer::Ended(Box::new(end)))))
     }
 
     /// Hands out the log and a counter; the counter's other copy closes when the command ends.
@@ -522,7 +540,8 @@ impl Keeper {
     }
 
     fn execs(&self) -> Vec<ExecInfo> {
-        let running = self.running.values().map(|running| running.info.clone());
+        let commands = self.running.values().filter(|running| !running.is_courier);
+        let running = commands.map(|running| running.info.clone());
         let mut all: Vec<ExecInfo> = self.ended.values().cloned().chain(running).collect();
         all.sort_by_key(|info| info.exec);
         all

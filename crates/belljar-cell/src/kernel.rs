@@ -217,6 +217,12 @@ pub(crate) fn prctl(option: c_int, argument: c_ulong) -> io::Result<c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// What lists of processes call this one.
+pub(crate) fn set_name(name: &CStr) {
+    // Refused, it keeps its old one.
+    let _ = rustix::thread::set_name(name);
+}
+
 /// Puts every signal back to its default and unblocks all of them.
 ///
 /// By the system call itself: the C library keeps two signals to itself, which a process it started may ignore.
@@ -414,16 +420,24 @@ pub(crate) fn kill_all_others() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// Closes every descriptor but one. Only for a forked process that will use no other value that owns one.
-pub(crate) fn close_all_but(kept: &OwnedFd) {
-    let kept = kept.as_raw_fd().cast_unsigned();
-    // SAFETY: the caller promises that no value that owns one of these descriptors is used or dropped any more.
-    unsafe {
-        if kept > 0 {
-            libc::syscall(libc::SYS_close_range, 0, kept - 1, 0);
+/// Closes every descriptor but these. Only for a forked process that will use no other value that owns one.
+pub(crate) fn close_all_but(kept: &[&OwnedFd]) {
+    let mut numbers: Vec<c_uint> = kept.iter().map(|fd| fd.as_raw_fd().cast_unsigned()).collect();
+    numbers.sort_unstable();
+    let mut first = 0;
+    for number in numbers {
+        if first < number {
+            close_range(first, number - 1);
         }
-        libc::syscall(libc::SYS_close_range, kept + 1, c_uint::MAX, 0);
+        first = number + 1;
     }
+    close_range(first, c_uint::MAX);
+}
+
+fn close_range(first: c_uint, last: c_uint) {
+    // SAFETY: the caller of the one function that uses this promises that no value that owns one of these descriptors
+    // is used or dropped any more.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
 /// Waits for a child that has ended and ends this process the same way.

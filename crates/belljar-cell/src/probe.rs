@@ -10,6 +10,7 @@ use crate::kernel;
 use crate::link;
 use crate::policy::{GUEST_OOM_SCORE, Promise, Proof};
 use crate::scratch::is_sealed;
+use crate::subids::Line;
 
 mod attempt;
 #[cfg(test)]
@@ -42,9 +43,6 @@ impl Finding {
     }
 }
 
-/// How many ids a cell of root has.
-const WHOLE_RANGE: u32 = 65_536;
-
 /// What the cheap check says of itself.
 pub const CHEAP: &str = "cheap, this command";
 
@@ -56,9 +54,9 @@ pub struct Expected {
     /// Its group inside.
     pub gid: u32,
     /// The users of the cell: first inside, first outside, how many.
-    pub uid_map: [u32; 3],
+    pub uid_map: Vec<Line>,
     /// The groups likewise.
-    pub gid_map: [u32; 3],
+    pub gid_map: Vec<Line>,
     /// The name of the machine inside.
     pub hostname: String,
     /// The host's namespaces, as [`namespaces`] told them outside.
@@ -77,15 +75,14 @@ impl Expected {
     /// What the guest of a fresh cell must be and see; `outside` was taken by a process that is not in the cell.
     pub fn of(spec: &CellSpec, ids: Ids, outside: Vec<Namespace>) -> Expected {
         let guest = &spec.guest;
-        let (first_user, first_group, count) =
-            if ids.is_range() { (0, 0, WHOLE_RANGE) } else { (guest.uid, guest.gid, 1) };
+        let [uid_map, gid_map] = ids.maps(guest);
         let link = (spec.network == Network::Link).then_some(link::DEVICE_NAME);
         let sealed: &[&str] = if is_sealed(spec, ids) { &["/", "/usr", "/etc"] } else { &[] };
         Expected {
             uid: guest.uid,
             gid: guest.gid,
-            uid_map: [first_user, ids.outside_user(first_user), count],
-            gid_map: [first_group, ids.outside_group(first_group), count],
+            uid_map,
+            gid_map,
             hostname: spec.hostname.clone(),
             outside,
             interfaces: ["lo"].into_iter().chain(link).map(str::to_owned).collect(),
@@ -276,8 +273,8 @@ mod tests {
         Expected {
             uid,
             gid: uid,
-            uid_map: [uid, uid, 1],
-            gid_map: [uid, uid, 1],
+            uid_map: vec![[uid, uid, 1]],
+            gid_map: vec![[uid, uid, 1]],
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             outside: namespaces(),
             interfaces: vec!["lo".to_owned()],

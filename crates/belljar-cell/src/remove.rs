@@ -14,11 +14,34 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::failure::Step;
+use crate::lobby::Lobby;
+
 /// How many levels are open at once; each takes two descriptors.
 const DEPTH: u32 = 64;
 
 /// Removes a directory and everything in it; what is already gone is no error.
+///
+/// What belongs to subordinate ids of the caller's goes too: a helper process in a user namespace of theirs does it.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
+    match remove_directly(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match Lobby::make() {
+            Ok(lobby) => remove_in(&lobby, path),
+            Err(_) => Err(error),
+        },
+        other => other,
+    }
+}
+
+fn remove_in(lobby: &Lobby, path: &Path) -> io::Result<()> {
+    let removed = lobby.run(|| remove_directly(path).step(|| format!("remove {}", path.display())));
+    removed.map_err(|failure| match failure.errno {
+        0 => io::Error::other(failure),
+        errno => io::Error::from_raw_os_error(errno),
+    })
+}
+
+fn remove_directly(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };

@@ -3,13 +3,14 @@
 //! Every mount and every file costs microseconds, files on a disk a hundred of them, so there are few: one tmpfs holds
 //! all that is the cell's own, and nothing is written to the layer that the guest's files go to.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, mknodat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, mknodat, openat, openat2};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind,
@@ -69,8 +70,8 @@ pub(crate) fn build(spec: &CellSpec, ids: Ids, sources: Sources) -> Result<(), F
     let own = OwnFolders::of(&private);
     match (&spec.root, layer) {
         (Root::Pieces(pieces), _) => build_of_pieces(spec, own, pieces, &image)?,
-        (Root::Directory(_), Some(layer)) => build_overlay(spec, own, &image, &layer)?,
-        (Root::Directory(_), None) => return Err(Failure::new("receive the cell's layer")),
+        (Root::Layers(_), Some(layer)) => build_overlay(spec, own, &image, &layer)?,
+        (Root::Layers(_), None) => return Err(Failure::new("receive the cell's layer")),
     }
     if let Some(certificates) = certificates {
         place(certificates.as_fd(), Path::new(CERTIFICATES))?;
@@ -139,19 +140,20 @@ fn build_overlay(
     image: &[OwnedFd],
     layer: &OwnedFd,
 ) -> Result<(), Failure> {
-    let lower = image.first().ok_or_else(|| Failure::new("receive the image's layer"))?;
     let trees = [cut_read_only("dev")?, cut("proc")?, cut_read_only("sys")?];
-    for name in ["basics", "lower", "layer", "root"] {
+    for name in ["basics", "layer", "root"] {
         make_folder(Path::new(name), PLAIN)?;
     }
-    place(lower.as_fd(), Path::new("lower"))?;
+    let lower = place_layers(image)?;
+    let view = view_of(&lower)?;
     place(layer.as_fd(), Path::new("layer"))?;
     let basics = Path::new("basics");
-    write_basics(basics, spec, own, Some(lower.as_fd()))?;
-    extend_accounts(lower.as_fd(), basics, &spec.guest)?;
-    let options = c"lowerdir=basics:lower,upperdir=layer/upper,workdir=layer/work,userxattr,xino=off";
-    mount("overlay", "root", "overlay", MountFlags::NOSUID | MountFlags::NODEV, options)
-        .step(|| "mount overlay".to_owned())?;
+    write_basics(basics, spec, own, Some(view.as_fd()))?;
+    extend_accounts(view.as_fd(), basics, &spec.guest)?;
+    drop(view);
+    let options =
+        format!("lowerdir=basics:{lower},upperdir=layer/upper,workdir=layer/work,userxattr,xino=off");
+    mount_overlay("root", &options)?;
     rustix::process::chdir("root").step(|| "enter the new root".to_owned())?;
     pivot()?;
     // Only now: a link in the image must not lead to the host, which is no longer there.
@@ -159,6 +161,35 @@ fn build_overlay(
         place(tree.as_fd(), Path::new(target))?;
     }
     Ok(())
+}
+
+/// Puts the image's layers side by side, and gives them as an overlay takes them: the highest first.
+fn place_layers(image: &[OwnedFd]) -> Result<String, Failure> {
+    let mut names = Vec::new();
+    for (number, tree) in image.iter().enumerate() {
+        let name = number.to_string();
+        make_folder(Path::new(&name), PLAIN)?;
+        place(tree.as_fd(), Path::new(&name))?;
+        names.insert(0, name);
+    }
+    Ok(names.join(":"))
+}
+
+/// What the image looks like by itself: a single layer as it is, several as an overlay that nothing else uses.
+fn view_of(lower: &str) -> Result<OwnedFd, Failure> {
+    let folder = if lower.contains(':') { "view" } else { lower };
+    if folder != lower {
+        make_folder(Path::new(folder), PLAIN)?;
+        mount_overlay(folder, &format!("lowerdir={lower},userxattr,xino=off"))?;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, folder, flags, Mode::empty()).step(|| "look at the image".to_owned())
+}
+
+fn mount_overlay(folder: &str, options: &str) -> Result<(), Failure> {
+    let options = CString::new(options).map_err(|_| Failure::new("mount overlay"))?;
+    mount("overlay", folder, "overlay", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())
+        .step(|| "mount overlay".to_owned())
 }
 
 fn pivot() -> Result<(), Failure> {
@@ -533,6 +564,8 @@ mod tests {
                 id: "trial".to_owned(),
                 cells: self.path("cells"),
                 root,
+                image: String::new(),
+                holds: Vec::new(),
                 workspace: Workspace::Host {
                     source: self.path("workspace"),
                     target: PathBuf::from("/workspace"),
@@ -552,7 +585,9 @@ mod tests {
         fn sources(&self, spec: &CellSpec) -> Sources {
             let tree = |path: PathBuf| cut(path.to_str().unwrap()).unwrap();
             let (image, layer) = match &spec.root {
-                Root::Directory(path) => (vec![tree(path.clone())], Some(tree(self.path("layer")))),
+                Root::Layers(layers) => {
+                    (layers.iter().cloned().map(tree).collect(), Some(tree(self.path("layer"))))
+                }
                 Root::Pieces(_) => (vec![tree(PathBuf::from("/usr"))], None),
             };
             let workspace = Some(tree(self.path("workspace")));
@@ -572,7 +607,7 @@ mod tests {
         }
 
         fn image(&self) -> Root {
-            Root::Directory(self.path("image"))
+            Root::Layers(vec![self.path("image")])
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use crate::cell::{CellSpec, Guest, Origin, Root, Workspace};
+use crate::cell::{CellSpec, Guest, Origin, Root, User, Workspace};
 use crate::copy::{self, Shift, copy_tree};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
@@ -63,21 +63,21 @@ impl Scratch {
 
     fn make_all(&self, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
         let Guest { uid, gid, .. } = spec.guest;
-        let init = ids.init_user(&spec.guest);
+        let (init, who) = (ids.init_user(&spec.guest), (ids, &spec.guest));
         if let Some(parent) = self.folder.parent() {
             fs::create_dir_all(parent).step(|| format!("create {}", parent.display()))?;
         }
-        make(&self.folder, 0o755, ids, init)?;
+        make(&self.folder, 0o755, who, init)?;
         for (path, target) in self.private(spec, ids) {
             match target.to_str() {
-                Some("/tmp" | "/var/tmp") => make(&path, 0o1777, ids, init)?,
-                _ => make(&path, 0o755, ids, (uid, gid))?,
+                Some("/tmp" | "/var/tmp") => make(&path, 0o1777, who, init)?,
+                _ => make(&path, 0o755, who, (uid, gid))?,
             }
         }
-        if matches!(spec.root, Root::Directory(_)) {
-            make(&self.layer(), 0o755, ids, init)?;
-            make(&self.layer().join("upper"), 0o755, ids, init)?;
-            make(&self.layer().join("work"), 0o755, ids, init)?;
+        if matches!(spec.root, Root::Layers(_)) {
+            make(&self.layer(), 0o755, who, init)?;
+            make(&self.layer().join("upper"), 0o755, who, init)?;
+            make(&self.layer().join("work"), 0o755, who, init)?;
         }
         Ok(())
     }
@@ -87,6 +87,7 @@ impl Scratch {
         let shift = match (origin.base, ids) {
             (Some(from), Ids::Range { base }) => Some(Shift { from, to: base }),
             (None, Ids::Caller { .. }) => None,
+            (None, Ids::Mapped(_)) => Some(Shift::NONE),
             _ => {
                 return Err(Failure::new(
                     "files that root made are for root, and those of a user for that user",
@@ -97,10 +98,10 @@ impl Scratch {
             fs::create_dir_all(parent).step(|| format!("create {}", parent.display()))?;
         }
         copy_tree(&origin.folder, &self.folder, shift, COPY_LIMITS)?;
-        if matches!(spec.root, Root::Directory(_)) {
+        if matches!(spec.root, Root::Layers(_)) {
             let work = self.layer().join("work");
             crate::remove::remove_tree(&work).step(|| "clear the overlay's own folder".to_owned())?;
-            make(&work, 0o755, ids, ids.init_user(&spec.guest))?;
+            make(&work, 0o755, (ids, &spec.guest), ids.init_user(&spec.guest))?;
         }
         Ok(())
     }
@@ -130,12 +131,13 @@ pub fn files(spec: &CellSpec, keeper: u32) -> PathBuf {
     }
 }
 
-fn make(path: &Path, mode: u32, ids: Ids, (uid, gid): (u32, u32)) -> Result<(), Failure> {
+fn make(path: &Path, mode: u32, (ids, guest): (Ids, &Guest), (uid, gid): (u32, u32)) -> Result<(), Failure> {
     let step = || format!("create {}", path.display());
     fs::create_dir(path).step(step)?;
     fs::set_permissions(path, Permissions::from_mode(mode)).step(step)?;
-    if ids.is_range() {
-        chown(path, Some(ids.outside_user(uid)), Some(ids.outside_group(gid))).step(step)?;
+    if ids.has_others() {
+        let (uid, gid) = ids.outside(User { uid, gid }, guest);
+        chown(path, Some(uid), Some(gid)).step(step)?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Where a cell stands: everything it consists of on this machine, made, asked and taken down.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,7 +11,8 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_sig
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Weakness, Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, User, Weakness,
+    Workspace,
 };
 use crate::controls;
 use crate::disk::Disk;
@@ -17,7 +20,7 @@ use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
 use crate::groups::Groups;
 use crate::guest::NotStarted;
-use crate::ids::{self, Ids};
+use crate::ids::Ids;
 use crate::init::{self, Order, Report};
 use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
@@ -71,6 +74,16 @@ impl Ahead {
     }
 }
 
+/// Where the children of this process are born before it has made a cell.
+pub(crate) fn own_process_namespace() -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Lets the children of this process be born where they were before it made a cell.
+pub(crate) fn come_home(namespace: &OwnedFd) -> std::io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ProcessID))?)
+}
+
 fn prepare(ids: Ids, init: &Channel) -> Result<(), Failure> {
     if ids.is_range() { init.send(&Order::Prepare, &[]).step(|| "start the init".to_owned()) } else { Ok(()) }
 }
@@ -92,6 +105,8 @@ pub(crate) struct Site {
     init: Child,
     to_init: Channel,
     lease: Held,
+    /// What others leave alone for as long as the cell lives.
+    _holds: Vec<File>,
 }
 
 /// A cell in the making: what exists before its root does, so that it can be undone.
@@ -194,10 +209,8 @@ impl Site {
     pub(crate) fn raise(spec: &CellSpec, kit: &Kit, ahead: Option<Ahead>) -> Result<Made, Answer> {
         let groups = plan_groups(spec, kit)?;
         look_at_workspace(spec)?;
-        let ids = Ids::for_this_process(std::process::id());
-        if !ids.is_range() {
-            ids::enter_lobby().map_err(refused_namespaces)?;
-        }
+        let holds = hold(spec).map_err(Answer::Failed)?;
+        let ids = kit.enter_lobby(std::process::id()).map_err(refused_namespaces)?;
         let score = OomScore::open().map_err(Answer::Failed)?;
         let shell = Shell::make(spec, ids, groups.as_ref(), ahead)?;
         let begun = begin(spec, ids, groups.as_ref(), &shell);
@@ -214,8 +227,20 @@ impl Site {
         let Shell { lease, init, to_init, disk } = shell;
         let outside = kit.outside.clone();
         let spec = spec.clone();
-        let mut site =
-            Site { spec, groups, ids, door, terminals, disk, findings, outside, init, to_init, lease };
+        let mut site = Site {
+            spec,
+            groups,
+            ids,
+            door,
+            terminals,
+            disk,
+            findings,
+            outside,
+            init,
+            to_init,
+            lease,
+            _holds: holds,
+        };
         let (kind, link) = link.unzip();
         match site.open_door(&processes).map_err(Answer::Failed).and_then(|()| site.prove()) {
             Ok(()) => {
@@ -313,9 +338,6 @@ impl Site {
 
     /// Kills what lives, removes what is left.
     pub(crate) fn destroy(self) -> Vec<Failure> {
-        if let Some(groups) = &self.groups {
-            groups.lift_processor_limit();
-        }
         end(&self.init, self.to_init);
         if let Some(disk) = self.disk {
             disk.unmount(&Scratch::disk(&self.spec));
@@ -393,6 +415,15 @@ fn look_at_workspace(spec: &CellSpec) -> Result<(), Answer> {
     }
 }
 
+fn hold(spec: &CellSpec) -> Result<Vec<File>, Failure> {
+    let lock = |path: &PathBuf| -> std::io::Result<File> {
+        let file = File::open(path)?;
+        file.lock_shared()?;
+        Ok(file)
+    };
+    spec.holds.iter().map(|path| lock(path).step(|| format!("hold {}", path.display()))).collect()
+}
+
 /// What was asked for is had, or refused, or, where the task takes that, gone without.
 fn plan_disk(spec: &CellSpec, ids: Ids) -> Result<Option<DiskLimit>, Answer> {
     let Some(limit) = spec.limits.disk else { return Ok(None) };
@@ -408,7 +439,7 @@ fn take_lease(spec: &CellSpec, groups: Option<&Groups>) -> Result<Held, Answer> 
 }
 
 fn make_disk(spec: &CellSpec, ids: Ids, limit: DiskLimit) -> Result<Disk, Failure> {
-    let owner = (ids.outside_user(0), ids.outside_group(0));
+    let owner = ids.outside(User { uid: 0, gid: 0 }, &spec.guest);
     Disk::make(&spec.cells.join(&spec.id), &Scratch::disk(spec), limit, owner)
 }
 

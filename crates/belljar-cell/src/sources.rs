@@ -62,7 +62,7 @@ impl Sources {
         let certificates = spec.certificates.as_ref().map(|path| layer(path, image_owners)).transpose()?;
         let layer = match &spec.root {
             Root::Pieces(_) => None,
-            Root::Directory(_) => Some(self::private(&scratch.layer())?),
+            Root::Layers(_) => Some(self::private(&scratch.layer())?),
         };
         Ok(Sources { workspace, private, certificates, image, layer })
     }
@@ -91,7 +91,7 @@ impl Sources {
         let image = take(image_paths(&spec.root).len())?;
         let layer = match spec.root {
             Root::Pieces(_) => None,
-            Root::Directory(_) => take(1)?.pop(),
+            Root::Layers(_) => take(1)?.pop(),
         };
         Ok(Sources { workspace, private, certificates, image, layer })
     }
@@ -111,7 +111,7 @@ fn share_temporary(spec: &CellSpec, folders: &mut [(PathBuf, PathBuf)]) -> Resul
 
 fn image_paths(root: &Root) -> Vec<PathBuf> {
     match root {
-        Root::Directory(path) => vec![path.clone()],
+        Root::Layers(layers) => layers.clone(),
         Root::Pieces(pieces) => pieces
             .iter()
             .filter_map(|piece| match piece {

@@ -2,20 +2,25 @@
 //!
 //! A process with threads must not fork and go on; and starting a program for every cell costs more than the cell.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
 use crate::client::CellError;
 use crate::keeper;
 use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
+use crate::lobby::Lobby;
 use crate::sealed;
 use crate::wire::{Channel, Received};
 
+/// The most keepers that wait for a next cell.
+const MOST_IDLE: usize = 4;
 /// The first argument that turns the program into a spawner.
 pub const ARGUMENT: &str = "--belljar-spawner";
 
@@ -70,36 +75,87 @@ impl Drop for Spawner {
 
 fn live() -> i32 {
     let _ = rustix::process::setsid();
+    kernel::set_name(c"belljar-spawner");
     kernel::reap_by_kernel();
     let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else { return 2 };
     let client = Channel::from_socket(socket);
-    let kit = Kit::prepare();
-    let mut spare = fork_spare(&kit).ok();
+    let Ok(mut pool) = Pool::fill() else { return 2 };
     loop {
-        let Ok(Received::Message((), descriptors)) = client.receive::<()>() else { return 0 };
-        for descriptor in descriptors {
-            if spare.take().is_none_or(|spare| spare.send(&(), &[descriptor.as_fd()]).is_err()) {
-                // A keeper that cannot be forked closes its connection, which tells the client.
-                let _ = fork_keeper(descriptor, &kit);
+        let (asked, returned) = {
+            let mut watched = [PollFd::new(&client, PollFlags::IN), PollFd::new(&pool.ours, PollFlags::IN)];
+            match poll(&mut watched, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return 2,
             }
-            // For the next one, while this one is at work.
-            spare = fork_spare(&kit).ok();
+            (!watched[0].revents().is_empty(), !watched[1].revents().is_empty())
+        };
+        // First, so that whoever asks gets one of them.
+        if returned {
+            pool.take_back();
+        }
+        if asked {
+            let Ok(Received::Message((), connections)) = client.receive::<()>() else { return 0 };
+            connections.into_iter().for_each(|connection| pool.hand_out(connection));
         }
     }
 }
 
-/// Forks a keeper that nobody needs yet.
-fn fork_spare(kit: &Kit) -> io::Result<Channel> {
-    let (ours, theirs) = Channel::pair()?;
-    let theirs = theirs.into_socket();
-    match kernel::clone(0, None)? {
-        Cloned::Parent(..) => Ok(ours),
-        Cloned::Child => {
-            let code = match strip(&theirs) {
-                Ok(()) => keeper::wait_for_client(&Channel::from_socket(theirs), kit),
-                Err(_) => 2,
-            };
-            kernel::exit_now(code)
+/// Keepers that wait, each with the namespaces of its next cell, and the channel by which they come back.
+struct Pool {
+    kit: Kit,
+    idle: VecDeque<Channel>,
+    ours: Channel,
+    theirs: OwnedFd,
+}
+
+impl Pool {
+    fn fill() -> io::Result<Pool> {
+        let (ours, theirs) = Channel::pair()?;
+        let mut pool =
+            Pool { kit: Kit::prepare(), idle: VecDeque::new(), ours, theirs: theirs.into_socket() };
+        pool.idle.extend(pool.fork_spare());
+        Ok(pool)
+    }
+
+    fn take_back(&mut self) {
+        if let Ok(Received::Message((), channels)) = self.ours.receive::<()>() {
+            self.idle.extend(channels.into_iter().map(Channel::from_socket));
+        }
+        // One whose channel is closed ends.
+        self.idle.truncate(MOST_IDLE);
+    }
+
+    fn hand_out(&mut self, connection: OwnedFd) {
+        // One that was killed while it waited takes nothing.
+        let takes = |keeper: Channel| keeper.send(&(), &[connection.as_fd()]).is_ok();
+        if !std::iter::from_fn(|| self.idle.pop_front()).any(takes) {
+            // A keeper that cannot be forked closes its connection, which tells the client.
+            let _ = fork_keeper(connection, &self.kit);
+        }
+        if self.idle.is_empty() {
+            // For the next one, while this one is at work.
+            self.idle.extend(self.fork_spare());
+        }
+    }
+
+    /// Forks a keeper that nobody needs yet.
+    fn fork_spare(&self) -> Option<Channel> {
+        let (ours, theirs) = Channel::pair().ok()?;
+        let (theirs, returns) = (theirs.into_socket(), &self.theirs);
+        match kernel::clone(0, None).ok()? {
+            Cloned::Parent(..) => Some(ours),
+            Cloned::Child => {
+                let code = match strip(&[&theirs, returns], &self.kit).and_then(|()| returns.try_clone()) {
+                    Ok(returns) => {
+                        let (spawner, returns) =
+                            (Channel::from_socket(theirs), Channel::from_socket(returns));
+                        keeper::wait_for_clients(spawner, &returns, &self.kit)
+                    }
+                    Err(_) => 2,
+                };
+                kernel::exit_now(code)
+            }
         }
     }
 }
@@ -109,7 +165,7 @@ pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     match kernel::clone(0, None)? {
         Cloned::Parent(..) => Ok(()),
         Cloned::Child => {
-            let code = match strip(&connection) {
+            let code = match strip(&[&connection], kit) {
                 Ok(()) => keeper::live(Channel::from_socket(connection), kit),
                 Err(_) => 2,
             };
@@ -118,9 +174,10 @@ pub(crate) fn fork_keeper(connection: OwnedFd, kit: &Kit) -> io::Result<()> {
     }
 }
 
-/// Closes everything of the parent's but the connection: its streams would otherwise stay open with the cell.
-fn strip(connection: &OwnedFd) -> io::Result<()> {
-    kernel::close_all_but(connection);
+/// Closes everything of the parent's but these and the lobby: its streams would otherwise stay open with the cell.
+fn strip(kept: &[&OwnedFd], kit: &Kit) -> io::Result<()> {
+    let lobby = kit.lobby.as_deref().map(Lobby::namespace);
+    kernel::close_all_but(&lobby.into_iter().chain(kept.iter().copied()).collect::<Vec<_>>());
     for _ in 0..3 {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
         // The lowest numbers are free now, so these become the standard streams; they stay open for good.

@@ -46,7 +46,7 @@ fn split(parent: Pid) -> io::Result<()> {
         Cloned::Parent(program, pidfd) => {
             // Also the pipe on which the parent waits for the exec, and the program's streams: they are not ours.
             let program_fd = rustix::io::fcntl_dupfd_cloexec(&pidfd, 0)?;
-            kernel::close_all_but(&program_fd);
+            kernel::close_all_but(&[&program_fd]);
             watch(parent, program, &program_fd)
         }
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The most descriptors one message may carry; the kernel's own ceiling is 253.
-const MAX_DESCRIPTORS: usize = 200;
+const MAX_DESCRIPTORS: usize = 250;
 /// The most bytes one message may have; a task file is capped far below.
 const MAX_MESSAGE: usize = 8 << 20;
 

@@ -54,6 +54,8 @@ impl Ground {
             id: format!("test-{}-{number}", std::process::id()),
             cells: self.base.path().join("cells"),
             root: host(),
+            image: String::new(),
+            holds: Vec::new(),
             workspace: Workspace::Host { source: self.workspace(), target: PathBuf::from("/workspace") },
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
             certificates: None,
@@ -80,6 +82,7 @@ impl Ground {
 fn shell(script: &str, timeout_ms: u64) -> ExecSpec {
     ExecSpec {
         programs: vec!["/bin/bash".into()],
+        name: None,
         arguments: vec!["-c".into(), script.into()],
         environment: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
         directory: "/workspace".into(),
@@ -416,9 +419,8 @@ fn the_guest_does_not_learn_where_its_groups_are() {
     });
 }
 
-#[test]
-fn a_root_directory_is_an_image_with_a_private_layer() {
-    let ground = Ground::new();
+/// A root directory with a handful of programs.
+fn system(ground: &Ground) -> PathBuf {
     let image = ground.base.path().join("image");
     for folder in ["usr/bin", "etc", "srv"] {
         fs::create_dir_all(image.join(folder)).unwrap();
@@ -435,7 +437,14 @@ fn a_root_directory_is_an_image_with_a_private_layer() {
     assert!(bash.success());
     fs::write(image.join("etc/passwd"), "root:x:0:0::/root:/bin/sh").unwrap();
     fs::write(image.join("etc/mark"), "image").unwrap();
-    let spec = CellSpec { root: Root::Directory(image.clone()), ..ground.spec() };
+    image
+}
+
+#[test]
+fn a_root_directory_is_an_image_with_a_private_layer() {
+    let ground = Ground::new();
+    let image = system(&ground);
+    let spec = CellSpec { root: Root::Layers(vec![image.clone()]), ..ground.spec() };
     let (mut cell, _) = ground.create(&spec).unwrap();
     let (end, text) = run(
         &mut cell,
@@ -449,6 +458,44 @@ fn a_root_directory_is_an_image_with_a_private_layer() {
     cell.destroy().unwrap();
     assert!(!image.join("srv/x").exists(), "the image itself was written to");
     assert_eq!(fs::read_to_string(image.join("etc/mark")).unwrap(), "image", "the image itself was changed");
+}
+
+#[test]
+fn layers_lie_above_each_other_and_are_held_while_the_cell_lives() {
+    let ground = Ground::new();
+    let system = system(&ground);
+    let layer = |name: &str| {
+        let folder = ground.base.path().join(name);
+        fs::create_dir_all(folder.join("etc/new")).unwrap();
+        fs::create_dir_all(folder.join("srv")).unwrap();
+        folder
+    };
+    let (middle, top) = (layer("middle"), layer("top"));
+    fs::write(system.join("srv/below"), "").unwrap();
+    fs::write(middle.join("etc/new/file"), "middle").unwrap();
+    fs::write(middle.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nmiddle:x:7:7::/:/bin/sh\n").unwrap();
+    fs::write(top.join("srv/above"), "").unwrap();
+    let gone = top.join("etc/mark");
+    rustix::fs::mknodat(rustix::fs::CWD, &gone, rustix::fs::FileType::CharacterDevice, 0o600.into(), 0)
+        .unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(top.join("srv"), "user.overlay.opaque", b"y", flags).unwrap();
+    let lock = ground.base.path().join("lock");
+    fs::write(&lock, "").unwrap();
+    let spec = CellSpec {
+        root: Root::Layers(vec![system, middle, top]),
+        holds: vec![lock.clone()],
+        ..ground.spec()
+    };
+    let (mut cell, _) = ground.create(&spec).unwrap();
+    let (_, text) = run(&mut cell, "cat /etc/new/file; ls /etc/mark; ls /srv; cat /etc/passwd", 10_000);
+    assert!(text.starts_with("middlels: cannot access '/etc/mark'"), "{text}");
+    assert!(text.contains("above") && !text.contains("below"), "{text}");
+    assert!(text.contains("middle:x:7:7") && text.contains("runner:x:1000:1000"), "{text}");
+    let file = File::open(&lock).unwrap();
+    assert!(file.try_lock().is_err(), "nobody holds the layers");
+    cell.destroy().unwrap();
+    file.try_lock().unwrap();
 }
 
 #[test]
@@ -479,6 +526,23 @@ fn an_interrupt_ends_the_running_command_and_bars_the_next() {
         let (end, text) = run(cell, "echo begun", 60_000);
         assert_eq!((end.ended, text.as_str()), (Ended::Interrupted, ""));
     });
+}
+
+#[test]
+fn a_keeper_that_is_free_keeps_another_cell_and_nothing_of_the_first_is_in_it() {
+    let ground = Ground::new();
+    let mut keepers = std::collections::BTreeSet::new();
+    for number in 0..12 {
+        let (mut cell, _) = ground.create(&ground.spec()).unwrap();
+        keepers.insert(cell.status().unwrap().keeper);
+        let (end, text) =
+            run(&mut cell, "ls -A /tmp /dev/shm ~; ps -A | wc -l; touch /tmp/x /dev/shm/x ~/x", 10_000);
+        assert_eq!((end.ended, text.lines().count()), (Ended::Exited(0), 6), "cell {number}: {text}");
+        let (end, _) = run(&mut cell, "setsid sleep 1000 & kill -9 $$", 10_000);
+        assert_eq!((end.ended, end.survivors), (Ended::Signalled(9), 0));
+        assert_eq!(cell.destroy().unwrap(), Vec::new());
+    }
+    assert!(keepers.len() < 6, "a keeper for each cell: {keepers:?}");
 }
 
 #[test]
@@ -657,6 +721,41 @@ fn too_much_output_kills_when_it_is_to() {
 }
 
 #[test]
+fn too_much_output_is_told_also_of_a_command_that_has_ended_already() {
+    with_cell(Ground::spec, |_, cell| {
+        let null = File::open("/dev/null").unwrap();
+        for _ in 0..20 {
+            let kept = Streams::Kept { limit: 1000, full: Full::Kill };
+            let exec = ExecSpec { streams: kept, ..shell("head -c 5000 /dev/zero", 60_000) };
+            let started = cell.begin(&exec, &[null.as_fd()]).unwrap().unwrap();
+            let end = cell.wait(started.exec).unwrap();
+            assert_eq!((end.ended, end.output.unwrap().0), (Ended::OutputLimit, 1000));
+        }
+    });
+}
+
+#[test]
+fn a_program_is_looked_for_as_a_shell_does_and_told_the_name_it_was_called_by() {
+    with_cell(Ground::spec, |ground, cell| {
+        fs::write(ground.workspace().join("plain"), "not a program").unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let mut ended = |programs: &[&str]| {
+            let exec = ExecSpec {
+                programs: programs.iter().map(|path| (*path).to_owned()).collect(),
+                name: Some("by-name".to_owned()),
+                ..shell("test $0 = by-name", 60_000)
+            };
+            cell.exec(&exec, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap().ended
+        };
+        let nowhere = ["/workspace/plain", "/workspace/plain/below", "/workspace/none"];
+        assert_eq!(ended(&[nowhere[0], nowhere[1], nowhere[2], "/bin/bash"]), Ended::Exited(0));
+        let Ended::NotStarted(failure) = ended(&nowhere) else { panic!("it cannot have started") };
+        assert_eq!((failure.step.as_str(), failure.errno), ("start /workspace/plain", libc::EACCES));
+        assert_eq!(cell.execs().unwrap()[0].command[0], "by-name");
+    });
+}
+
+#[test]
 fn processor_time_is_limited_for_a_whole_tree() {
     with_cell(Ground::spec, |_, cell| {
         let limits = ExecLimits { cpu_time_ms: Some(300), ..ExecLimits::default() };
@@ -755,6 +854,22 @@ fn files_go_in_and_out() {
         assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
         let refused = cell.get("/none", limits, File::create(&back).unwrap().as_fd());
         assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_copy_that_the_guest_kills_is_told_as_cut_short_and_is_no_command() {
+    with_cell(Ground::spec, |_, cell| {
+        // Nothing is written to it for now, so that the copy goes on until it is killed.
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut other = cell.another().unwrap();
+        let copy = std::thread::spawn(move || other.put("/tmp/new", (1 << 20, 10), reader.as_fd()));
+        let (end, _) = run(cell, "until kill -9 -1; do sleep 0.01; done", 60_000);
+        drop(writer);
+        let failed = copy.join().unwrap().unwrap_err();
+        assert!(failed.to_string().contains("killed inside the sandbox"), "{failed} {end:?}");
+        let commands = cell.execs().unwrap();
+        assert!(commands.iter().all(|info| info.command[0] == "/bin/bash"), "{commands:?}");
     });
 }
 

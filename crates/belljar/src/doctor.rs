@@ -11,7 +11,9 @@ use belljar_cell::cell::{
     CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Refusal, Root, Workspace,
 };
 use belljar_cell::client::CellError;
+use belljar_cell::lobby::Lobby;
 use belljar_cell::parents::{NoParents, Parents, Version};
+use belljar_cell::subids::{NoSubIds, USERS, account, first_free};
 use belljar_image::host;
 use serde::Serialize;
 
@@ -77,6 +79,7 @@ impl Check {
 /// Looks at everything; tries the engine for real.
 pub fn examine(options: &DoctorOptions) -> Vec<Check> {
     let mut checks = vec![kernel(), caller()];
+    checks.extend(subordinate_ids());
     checks.extend(sandbox(options));
     checks.push(overlay(options));
     checks.push(limits());
@@ -107,6 +110,49 @@ fn caller() -> Check {
         _ => format!("ordinary user {uid}; the guest is this user outside"),
     };
     Check::new("caller", Status::Info, text)
+}
+
+/// Tries to use the ids that are lent to an ordinary user. Without any a sandbox has one user, which is enough for most.
+fn subordinate_ids() -> Option<Check> {
+    let name = "subordinate ids";
+    let reason = match Lobby::make() {
+        Ok(lobby) => {
+            let (users, groups) = (lobby.ids().users.count(), lobby.ids().groups.count());
+            let detail = format!("{users} users and {groups} groups; a sandbox has users beside the guest");
+            return Some(Check::new(name, Status::Ok, detail));
+        }
+        Err(NoSubIds::Root) => return None,
+        Err(reason) => reason,
+    };
+    let detail = format!("{reason}; a sandbox has one user inside, the guest");
+    Some(lending(Check::new(name, Status::Info, detail), &reason))
+}
+
+/// What an administrator does so that a user's sandboxes have more than one user.
+fn lending(check: Check, reason: &NoSubIds) -> Check {
+    let user = account().unwrap_or_else(|| rustix::process::geteuid().as_raw().to_string());
+    match reason {
+        NoSubIds::Root => check,
+        NoSubIds::NotLent(lists) => {
+            // Lent to nobody else: what two have, each can take from the other.
+            let first = first_free();
+            let range = format!("{first}-{}", first + 65_535);
+            let option = |list: &&str| if *list == USERS { "--add-subuids" } else { "--add-subgids" };
+            let options: Vec<String> = lists.iter().map(|list| format!("{} {range}", option(list))).collect();
+            check.remedy(format!("as root: usermod {} {user}", options.join(" ")))
+        }
+        NoSubIds::NoProgram(_) => check.remedy("as root: apt-get install uidmap"),
+        NoSubIds::Powerless(path) => {
+            check.remedy(format!("as root: chown root {0} && chmod u+s {0}", path.display()))
+        }
+        NoSubIds::NoNewPrivileges => check.remedy(
+            "start belljar without no_new_privs (systemd: NoNewPrivileges=no; Docker: without no-new-privileges)",
+        ),
+        NoSubIds::Refused { .. } => {
+            check.remedy("see man newuidmap: the user's primary group must be its own, and /usr must not be mounted nosuid")
+        }
+        NoSubIds::Failed(_) => user_namespace_remedies(check),
+    }
 }
 
 /// Makes a real sandbox of the image `host` and reports what the probe inside proved.
@@ -160,7 +206,7 @@ fn user_namespace_remedies(mut check: Check) -> Check {
 
 fn overlay(options: &DoctorOptions) -> Check {
     // Any folder serves: the probe is no program of the image.
-    match trial(options, Root::Directory(PathBuf::from("/usr")), Network::None) {
+    match trial(options, Root::Layers(vec![PathBuf::from("/usr")]), Network::None) {
         Ok(_) => {
             Check::new("overlay", Status::Ok, "a root directory with a private writable layer can be mounted")
         }
@@ -245,6 +291,8 @@ fn trial(
         id,
         cells: options.engine.cells.clone(),
         root,
+        image: String::new(),
+        holds: Vec::new(),
         workspace: Workspace::Host { source: workspace.clone(), target: PathBuf::from("/workspace") },
         certificates: host::certificates(),
         guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Expected, Finding, Namespace, REFUSALS, UNWRITABLE, refused, words};
 use crate::policy::{HIDDEN_FILES, HIDDEN_FOLDERS};
+use crate::subids::Line;
 
 /// The kinds of namespaces a cell has of its own, as in `/proc/self/ns`.
 pub(super) const NAMESPACES: &[&str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
@@ -33,8 +34,8 @@ pub(super) fn all(expected: &Expected) -> Vec<Finding> {
 
 fn identity(expected: &Expected) -> [Finding; 4] {
     [
-        id_map("uid_map", expected.uid_map),
-        id_map("gid_map", expected.gid_map),
+        id_map("uid_map", &expected.uid_map),
+        id_map("gid_map", &expected.gid_map),
         ids_of_nobody(expected),
         groups(),
     ]
@@ -201,21 +202,22 @@ fn no_change_below(folder: &str) -> Finding {
     Finding::new("read_only", true, format!("none of {tried} files below {folder} can be opened to write"))
 }
 
-fn id_map(file: &str, expected: [u32; 3]) -> Finding {
+fn id_map(file: &str, expected: &[Line]) -> Finding {
     let path = format!("/proc/self/{file}");
     let text = match read(&path) {
         Ok(text) => text,
         Err(error) => return unread("id_map", &path, &error),
     };
     let found: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    Finding::new("id_map", found == expected, format!("{file} is {found:?}"))
+    Finding::new("id_map", found == expected.concat(), format!("{file} is {found:?}"))
 }
 
 /// Below this, ids belong to people and services, or may be handed to them.
 const OF_NOBODY: u32 = 0x4000_0000;
 
 fn ids_of_nobody(expected: &Expected) -> Finding {
-    let [uid, gid] = [expected.uid_map, expected.gid_map].map(|[_, outside, _]| outside);
+    let lowest = |map: &[Line]| map.iter().map(|[_, outside, _]| *outside).min().unwrap_or(0);
+    let (uid, gid) = (lowest(&expected.uid_map), lowest(&expected.gid_map));
     let holds = uid >= OF_NOBODY && gid >= OF_NOBODY;
     Finding::new("ids_of_nobody", holds, format!("ids inside begin at {uid} and {gid} outside"))
 }

@@ -10,7 +10,9 @@ pub(crate) enum Caller {
     Root,
     /// An ordinary user to whom root handed control groups.
     Delegated,
-    /// An ordinary user without any.
+    /// An ordinary user with control groups and subordinate ids.
+    Mapped,
+    /// An ordinary user without any of that.
     Plain,
 }
 
@@ -28,8 +30,16 @@ impl Caller {
     pub(crate) fn account(self) -> Account {
         assert!(rustix::process::geteuid().is_root(), "the end-to-end tests need root: run scripts/test");
         let account = Account::named(self.name());
-        if self == Caller::Delegated {
+        if matches!(self, Caller::Delegated | Caller::Mapped) {
             assert!(has_groups(account.uid), "{} has no control groups: run scripts/test", account.name);
+        }
+        if self != Caller::Root {
+            let right = has_ids(&account.name) == (self == Caller::Mapped);
+            assert!(
+                right,
+                "the subordinate ids of {} are not as they should be: run scripts/test",
+                account.name
+            );
         }
         account
     }
@@ -38,6 +48,7 @@ impl Caller {
         match self {
             Caller::Root => "root",
             Caller::Delegated => "belljar-delegated",
+            Caller::Mapped => "belljar-mapped",
             Caller::Plain => "belljar-plain",
         }
     }
@@ -47,7 +58,7 @@ impl Caller {
         let account = self.account();
         match self {
             Caller::Root => Command::new(program),
-            Caller::Delegated => delegated(&account, program),
+            Caller::Delegated | Caller::Mapped => delegated(&account, program),
             Caller::Plain => as_user(&account, program),
         }
     }
@@ -77,6 +88,11 @@ fn has_groups(uid: u32) -> bool {
     let below =
         |parent: &str| Path::new("/sys/fs/cgroup").join(parent).join(format!("belljar-{uid}")).is_dir();
     below("") || ["memory", "pids", "cpu"].into_iter().all(below)
+}
+
+fn has_ids(name: &str) -> bool {
+    let lists = ["/etc/subuid", "/etc/subgid"].map(|list| std::fs::read_to_string(list).unwrap_or_default());
+    lists.iter().all(|list| list.lines().any(|line| line.split(':').next() == Some(name)))
 }
 
 impl Account {

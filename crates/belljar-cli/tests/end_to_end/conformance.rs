@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::caller::Caller::{self, Delegated, Plain, Root};
+use crate::caller::Caller::{self, Delegated, Mapped, Plain, Root};
 use crate::ground::Ground;
 
 /// The image that a caller's sandboxes are made of.
@@ -80,7 +80,7 @@ fn expect_empty(folder: &Path) {
     assert_eq!(crate::ground::entries(folder), Vec::<PathBuf>::new());
 }
 
-/// What only root can have, and the code with which others are refused it.
+/// What only root can have, users beside the guest also with subordinate ids, and the code with which others are refused it.
 fn only_root_has(need: &str) -> Option<&'static str> {
     match need {
         "disk limit" => Some("limits-unavailable"),
@@ -102,7 +102,10 @@ fn refusals_are_as(report: &Value, code: impl Fn(&str) -> Option<&'static str>) 
 /// With control groups everything is run but what only root can have.
 fn everything_is_run(caller: Caller, ware: Ware) {
     let report = the_tables(caller, ware);
-    refusals_are_as(&report, |need| if caller == Root { None } else { only_root_has(need) });
+    refusals_are_as(&report, |need| match (caller, need) {
+        (Root, _) | (Mapped, "other users") => None,
+        _ => only_root_has(need),
+    });
     assert_eq!(report["isolation"], "full");
     assert!(report["rows"].as_array().unwrap().len() > 300, "{}", report["counts"]);
 }
@@ -134,6 +137,16 @@ fn the_tables_hold_for_the_delegated_user() {
 #[test]
 fn the_tables_hold_for_the_delegated_user_on_a_root_directory() {
     everything_is_run(Delegated, Ware::Directory);
+}
+
+#[test]
+fn the_tables_hold_for_the_user_with_subordinate_ids() {
+    everything_is_run(Mapped, Ware::Host);
+}
+
+#[test]
+fn the_tables_hold_for_the_user_with_subordinate_ids_on_a_root_directory() {
+    everything_is_run(Mapped, Ware::Directory);
 }
 
 #[test]

@@ -205,6 +205,11 @@ fn at_every_stage_boundary_of_the_delegated_user() {
     kill_at_every_boundary(Caller::Delegated);
 }
 
+#[test]
+fn at_every_stage_boundary_of_a_user_with_subordinate_ids() {
+    kill_at_every_boundary(Caller::Mapped);
+}
+
 /// A small generator: the moments need not be good, only repeatable.
 struct Dice(u64);
 

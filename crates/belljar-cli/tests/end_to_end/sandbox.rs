@@ -5,6 +5,7 @@ mod copies;
 mod files;
 mod life;
 mod logs;
+mod mapped;
 mod output;
 mod terminal;
 

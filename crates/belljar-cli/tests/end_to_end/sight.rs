@@ -190,6 +190,11 @@ fn the_guest_of_the_delegated_user_sees_only_its_own() {
     the_guest_sees_only_its_own(Caller::Delegated);
 }
 
+#[test]
+fn the_guest_of_a_user_with_subordinate_ids_sees_only_its_own() {
+    the_guest_sees_only_its_own(Caller::Mapped);
+}
+
 /// In setup the gateway leads to the world and never back to this machine.
 fn setup_reaches_the_world_and_not_the_host(caller: Caller) {
     let look = Look::new(caller);

@@ -132,6 +132,11 @@ fn files_come_back_as_the_delegated_users() {
 }
 
 #[test]
+fn files_come_back_as_those_of_a_user_with_subordinate_ids() {
+    what_comes_back_is_the_callers(Caller::Mapped);
+}
+
+#[test]
 fn root_may_run_on_a_users_repository() {
     let ground = Ground::new();
     let theirs = Repository::new(&ground, "project");

@@ -133,6 +133,8 @@ impl Embedded {
             id: order.id.clone(),
             cells: self.cells.clone(),
             root: root(&order.image),
+            image: order.image.to_string(),
+            holds: Vec::new(),
             workspace: Workspace::Host {
                 source: order.workspace.clone(),
                 target: PathBuf::from(&order.workdir),
@@ -192,7 +194,7 @@ pub(crate) fn network(network: Network) -> cell::Network {
 /// What a cell is built on for an image.
 pub(crate) fn root(image: &Image) -> Root {
     match image {
-        Image::Directory(path) => Root::Directory(path.clone()),
+        Image::Directory(path) => Root::Layers(vec![path.clone()]),
         Image::Host => Root::Pieces(host::pieces().into_iter().map(piece).collect()),
     }
 }
@@ -260,11 +262,11 @@ impl EmbeddedSandbox {
             (Some(only), Some(user)) if user != only => Err(Fault::new(
                 Code::IsolationUnavailable,
                 format!(
-                    "a sandbox of an ordinary user has one user inside, {}:{}, and {}:{} was asked for",
+                    "a sandbox of an ordinary user without subordinate ids has one user inside, {}:{}, and {}:{} was asked for",
                     only.uid, only.gid, user.uid, user.gid
                 ),
             )
-            .hint("run it as root, or as the sandbox's own user")),
+            .hint("belljar doctor says how to get subordinate ids; or run it as root, or as the sandbox's own user")),
             _ => Ok(()),
         }
     }
@@ -290,6 +292,7 @@ impl Sandbox for EmbeddedSandbox {
         self.check_user(command.user)?;
         let spec = ExecSpec {
             programs: command.programs.clone(),
+            name: None,
             arguments: command.arguments.clone(),
             environment: command.environment.clone(),
             directory: command.directory.clone(),

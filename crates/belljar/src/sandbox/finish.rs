@@ -173,24 +173,6 @@ mod tests {
 
     use super::*;
 
-    fn end(ended: Ended) -> ExecEnd {
-        ExecEnd {
-            ended,
-            killed: 0,
-            survivors: 0,
-            oom_kills: None,
-            wall_us: 0,
-            user_us: 0,
-            system_us: 0,
-            peak_memory: None,
-            io: (0, 0),
-            throttled_us: None,
-            pressure: None,
-            output: None,
-            disk_full: None,
-        }
-    }
-
     #[test]
     fn every_end_has_its_word_and_its_code() {
         let missing = Failure { step: "start /bin/no".to_owned(), errno: 2 };
@@ -207,16 +189,16 @@ mod tests {
             (Ended::NotStarted(missing), Hand::Own, Ending::NotStarted, 127),
             (Ended::NotStarted(forbidden), Hand::Own, Ending::NotStarted, 126),
         ] {
-            let finish = Finish::of(&end(ended.clone()), hand);
+            let finish = Finish::of(&ExecEnd::bare(ended.clone()), hand);
             assert_eq!((finish.ending, finish.exit_code), (ending, code), "{ended:?}");
         }
     }
 
     #[test]
     fn want_of_memory_or_disk_is_the_kernels_word() {
-        let starved = ExecEnd { oom_kills: Some(1), ..end(Ended::Signalled(9)) };
+        let starved = ExecEnd { oom_kills: Some(1), ..ExecEnd::bare(Ended::Signalled(9)) };
         assert_eq!(Finish::of(&starved, Hand::Own).ending, Ending::OutOfMemory);
-        let full = ExecEnd { disk_full: Some(true), ..end(Ended::Exited(1)) };
+        let full = ExecEnd { disk_full: Some(true), ..ExecEnd::bare(Ended::Exited(1)) };
         assert_eq!(Finish::of(&full, Hand::Own).ending, Ending::DiskLimit);
     }
 }

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{Origin, Status};
 use belljar_cell::client::CellError;
-use belljar_cell::copy::{self, Shift, copy_tree};
+use belljar_cell::copy::{self, Shift, copy_mapped, copy_tree};
+use belljar_cell::ids::MAPPED;
 use belljar_cell::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use super::{Sandboxes, fault, image_of, own_files, unreadable, workdir_of};
+use super::{Sandboxes, fault, own_files, unreadable, workdir_of};
 use crate::fault::{Code, Fault};
 
 /// The file that says what a snapshot was made from.
@@ -177,12 +178,15 @@ fn keep(status: &Status, name: &str, making: &Path, still: bool) -> Result<Snaps
     fs::create_dir(making).map_err(|error| unreadable(making, error))?;
     let shift = status.base.map(|base| Shift { from: base, to: base });
     let files = belljar_cell::scratch::files(&status.spec, status.keeper);
-    copy_tree(&files, &making.join(FILES), shift, LIMITS)
-        .map_err(|failure| fault(CellError::Failed(failure)))?;
+    let copied = match status.created.mode.as_str() {
+        MAPPED => copy_mapped(&files, &making.join(FILES), LIMITS),
+        _ => copy_tree(&files, &making.join(FILES), shift, LIMITS),
+    };
+    copied.map_err(|failure| fault(CellError::Failed(failure)))?;
     let snapshot = Snapshot {
         name: name.to_owned(),
         sandbox: status.spec.id.clone(),
-        image: image_of(&status.spec),
+        image: status.spec.image.clone(),
         created_ms: u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0),
         still,
         base: status.base,

@@ -136,6 +136,11 @@ fn a_snapshot_is_a_base_for_others_for_an_ordinary_user() {
 }
 
 #[test]
+fn a_snapshot_is_a_base_for_others_for_a_user_with_subordinate_ids() {
+    a_snapshot_is_a_base_for_others(Caller::Mapped);
+}
+
+#[test]
 fn a_sandbox_that_works_on_the_host_is_not_copied() {
     let yard = Yard::new();
     let id = yard.tell(["create", "--workspace", "repo"]).fine();

@@ -69,6 +69,11 @@ fn there_and_back_for_an_ordinary_user() {
 }
 
 #[test]
+fn there_and_back_for_a_user_with_subordinate_ids() {
+    there_and_back(Caller::Mapped);
+}
+
+#[test]
 fn destinations_are_understood_as_cp_does() {
     let yard = Yard::new();
     odd_tree(&yard, "tree");

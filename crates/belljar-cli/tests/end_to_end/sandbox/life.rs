@@ -35,6 +35,11 @@ fn made_used_and_removed_by_three_processes_of_an_ordinary_user() {
     made_used_and_removed_by_three_processes(Caller::Delegated);
 }
 
+#[test]
+fn made_used_and_removed_by_three_processes_of_a_user_with_subordinate_ids() {
+    made_used_and_removed_by_three_processes(Caller::Mapped);
+}
+
 /// The keeper must not hold the streams of the process that made it.
 #[test]
 fn a_shell_that_asks_for_the_id_does_not_wait_for_the_sandbox() {

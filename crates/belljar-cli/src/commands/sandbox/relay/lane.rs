@@ -202,8 +202,9 @@ impl Lane {
                     return Ok(Moved::Little);
                 }
                 if width == Width::Narrow {
-                    // Refused, it stays narrow, and is only slower.
+                    // On both sides, where ours is a pipe too. Refused, it stays narrow, and is only slower.
                     let _ = fcntl_setpipe_size(from, WIDE);
+                    let _ = fcntl_setpipe_size(to, WIDE);
                     self.way = Way::Splice(Width::Wide);
                 }
                 Ok(Moved::Much)
