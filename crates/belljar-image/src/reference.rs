@@ -1,8 +1,16 @@
 //! What a person may write as an image.
 
+mod found;
+mod name;
+mod written;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub use found::{Form, Found};
+pub use name::{DEFAULT_REGISTRY, Name, NameError};
+pub use written::{Daemon, Prefix, Reference, SyntaxError};
 
 /// An image that was understood and found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +44,16 @@ pub enum ReferenceError {
         /// As written.
         reference: String,
         /// What is missing.
+        reason: &'static str,
+    },
+    /// What is there is not what the reference means.
+    #[error("image `{reference}` was {explained}; {reason}")]
+    NotThat {
+        /// As written.
+        reference: String,
+        /// How it was understood.
+        explained: String,
+        /// What is wrong.
         reason: &'static str,
     },
 }
