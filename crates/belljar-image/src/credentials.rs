@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -142,17 +142,17 @@ impl Credentials {
             return Ok(None);
         };
         let malformed = |reason: &str| CredentialError::Malformed {
-            path: path.clone(),
+            path: path.to_path_buf(),
             reason: format!("the entry of {registry} {reason}"),
         };
         let secret = entry.secret().map_err(malformed)?;
         Ok(secret.map(|secret| Login { secret, origin: path.display().to_string() }))
     }
 
-    fn ask(&self, helper: &str, path: &PathBuf, registry: &str) -> Result<Option<Login>, CredentialError> {
+    fn ask(&self, helper: &str, path: &Path, registry: &str) -> Result<Option<Login>, CredentialError> {
         let failed = |reason: String| CredentialError::Helper {
             helper: helper.escape_debug().to_string(),
-            path: path.clone(),
+            path: path.to_path_buf(),
             reason,
         };
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -233,16 +233,16 @@ fn wait(child: &mut Child) -> io::Result<bool> {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Option<ConfigFile>, CredentialError> {
+fn read(path: &Path) -> Result<Option<ConfigFile>, CredentialError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(CredentialError::Read { path: path.clone(), source }),
+        Err(source) => return Err(CredentialError::Read { path: path.to_path_buf(), source }),
     };
     let mut bytes = Vec::new();
     let count = file.take(LIMIT + 1).read_to_end(&mut bytes);
-    let count = count.map_err(|source| CredentialError::Read { path: path.clone(), source })?;
-    let malformed = |reason: String| CredentialError::Malformed { path: path.clone(), reason };
+    let count = count.map_err(|source| CredentialError::Read { path: path.to_path_buf(), source })?;
+    let malformed = |reason: String| CredentialError::Malformed { path: path.to_path_buf(), reason };
     if count as u64 > LIMIT {
         return Err(malformed("the file is larger than 1 MiB".to_owned()));
     }

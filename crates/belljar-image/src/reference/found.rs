@@ -103,13 +103,13 @@ impl Reference {
             return self.archive(path);
         }
         match Image::find(&path.display().to_string(), folder) {
-            Ok(Image::Directory(path)) => return Ok(Found::Directory(path)),
-            Ok(Image::Host) => return Ok(Found::Host),
+            Ok(Image::Directory(path)) => Ok(Found::Directory(path)),
+            Ok(Image::Host) => Ok(Found::Host),
             Err(_) if path.join("oci-layout").is_file() => {
-                return self.layout(path.to_path_buf(), None);
+                self.layout(path.to_path_buf(), None)
             }
             Err(_) if DOCKERFILES.iter().any(|name| path.join(name).is_file()) => {
-                return self.context(path.to_path_buf());
+                self.context(path.to_path_buf())
             }
             Err(ReferenceError::NotARoot { reason, .. }) if path == Path::new("/") => Err(self.wrong(reason)),
             Err(_) => Err(self.wrong(

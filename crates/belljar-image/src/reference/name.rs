@@ -179,11 +179,16 @@ fn split_registry(path: &str) -> (String, String) {
         Some((first, rest))
             if host(first) && ![DEFAULT_REGISTRY, DEFAULT_REGISTRY_ALIAS].contains(&first) =>
         {
-            (first.to_ascii_lowercase(), rest.to_owned())
+            (host_name(first), rest.to_owned())
         }
         Some((first, rest)) if host(first) => (DEFAULT_REGISTRY.to_owned(), official(rest)),
         _ => (DEFAULT_REGISTRY.to_owned(), official(path)),
     }
+}
+
+/// Small letters, unless it is by its capitals that it is known as a host.
+fn host_name(text: &str) -> String {
+    if text.contains(['.', ':']) { text.to_ascii_lowercase() } else { text.to_owned() }
 }
 
 fn official(repository: &str) -> String {
@@ -271,7 +276,8 @@ mod tests {
             ("127.0.0.1:5000/a/b:v1.0_x-2", "127.0.0.1:5000/a/b:v1.0_x-2"),
             ("[::1]:5000/a", "[::1]:5000/a:latest"),
             ("registry.example:8443/a__b/c-d--e", "registry.example:8443/a__b/c-d--e:latest"),
-            ("Host/x", "host/x:latest"),
+            ("Host/x", "Host/x:latest"),
+            ("Host.Example/x", "host.example/x:latest"),
         ] {
             assert_eq!(full(written), meant);
             assert_eq!(full(meant), meant);

@@ -221,8 +221,7 @@ pub(super) fn denied(host: &Host, scope: &Scope, login: Option<&Login>) -> Regis
             registry,
             repository,
             action,
-            owner: login.secret.owner(),
-            origin: login.origin.clone(),
+            who: format!("{} (from {})", login.secret.owner(), login.origin),
         },
         None => RegistryError::NoCredentials { registry, repository },
     }

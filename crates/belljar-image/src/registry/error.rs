@@ -85,7 +85,7 @@ pub enum RegistryError {
     },
     /// Credentials were accepted, but are not enough.
     #[error(
-        "registry {registry} denies {action} of repository {repository} to {owner} (from {origin}); or there is no \
+        "registry {registry} denies {action} of repository {repository} to {who}; or there is no \
          such repository: registries answer both alike"
     )]
     Denied {
@@ -95,10 +95,8 @@ pub enum RegistryError {
         repository: String,
         /// `pull` or `push`.
         action: &'static str,
-        /// Whose the credentials are.
-        owner: String,
-        /// Where they came from.
-        origin: String,
+        /// Whose the credentials are, and where they came from.
+        who: String,
     },
     /// The registry has no such thing.
     #[error(
@@ -189,7 +187,7 @@ pub enum RegistryError {
         /// The image.
         name: String,
         /// What was wanted.
-        wanted: Platform,
+        wanted: Box<Platform>,
         /// What is there.
         there: Vec<Platform>,
     },

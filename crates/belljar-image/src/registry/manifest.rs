@@ -93,7 +93,7 @@ impl Session<'_> {
             }
             let chosen = platform::choose(&index, wanted).map_err(|there| RegistryError::NoPlatform {
                 name: name.to_string(),
-                wanted: wanted.clone(),
+                wanted: Box::new(wanted.clone()),
                 there,
             })?;
             document = self.by_digest(name, chosen.digest, Some(chosen.size), destination)?;

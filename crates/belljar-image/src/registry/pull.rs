@@ -145,7 +145,7 @@ impl Session<'_> {
             variant: config.variant.clone(),
         };
         if !platform::runs(&there, wanted) {
-            let (name, wanted) = (name.to_string(), wanted.clone());
+            let (name, wanted) = (name.to_string(), Box::new(wanted.clone()));
             return Err(RegistryError::NoPlatform { name, wanted, there: vec![there] });
         }
         Ok(config)
