@@ -18,6 +18,7 @@ mod push;
 mod retry;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +38,7 @@ pub use push::{Origin, Pushed};
 pub const LARGEST_MANIFEST: u64 = 4 << 20;
 
 /// How registries are spoken to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// Hosts that are asked before a registry, by registry, in order.
     pub mirrors: BTreeMap<String, Vec<String>>,
@@ -81,6 +82,18 @@ impl Default for Settings {
             pause: Duration::from_millis(500),
             patience: Duration::from_secs(60),
         }
+    }
+}
+
+/// Without the proxies, whose addresses may hold passwords.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("mirrors", &self.mirrors)
+            .field("plain_http", &self.plain_http)
+            .field("authorities", &self.authorities)
+            .field("credentials", &self.credentials)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,10 @@
 //! The client of registries, against a real registry on this machine and against servers that misbehave.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 #[path = "registry/auth.rs"]
 mod auth;

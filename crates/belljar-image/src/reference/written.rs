@@ -186,7 +186,8 @@ fn scheme(text: &str) -> Option<Result<Reference, SyntaxError>> {
             let (path, name) = split_path(rest);
             Reference::DockerArchive { path, name }
         }),
-        "docker" => complete("docker", "docker:NAME", |rest| Reference::Daemon {
+        // The longer word is what other programs call it.
+        "docker" | "docker-daemon" => complete("docker", "docker:NAME", |rest| Reference::Daemon {
             daemon: Daemon::Docker,
             name: rest.to_owned(),
         }),

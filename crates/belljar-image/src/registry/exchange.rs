@@ -110,7 +110,17 @@ impl Url {
     }
 
     fn same_origin(&self, other: &Url) -> bool {
-        self.scheme == other.scheme && self.address == other.address
+        self.scheme == other.scheme && self.is_at(&other.address)
+    }
+
+    /// Whether it is at an address, with or without the port that goes without saying.
+    fn is_at(&self, address: &str) -> bool {
+        let usual = match self.scheme {
+            Scheme::Http => ":80",
+            Scheme::Https => ":443",
+        };
+        let bare = |text: &str| text.strip_suffix(usual).unwrap_or(text).to_ascii_lowercase();
+        bare(&self.address) == bare(address)
     }
 }
 
@@ -135,7 +145,7 @@ impl Session<'_> {
 
     /// An upload may be led to another host, which is not told who asks.
     fn is_own(&self, host: &Host, url: &Url) -> bool {
-        url.address == host.address
+        url.is_at(&host.address)
     }
 
     fn answer(&self, ask: &Ask<'_>, response: &Response<Body>, used: Option<&Proof>) -> Result<Proof, Fault> {
@@ -457,6 +467,13 @@ mod tests {
         assert_eq!(joined("?z=http://q"), "https://host:1/v2/a/b?z=http://q");
         assert_eq!(joined("http://other/x#y"), "http://other/x");
         assert_eq!(joined("//other/x"), "https://other/x");
+        let same = |one: &str, other: &str| Url::parse(one).unwrap().same_origin(&Url::parse(other).unwrap());
+        assert!(same("https://x/a", "https://X:443/b") && same("http://x:80", "http://x"));
+        assert!(
+            !same("https://x", "http://x")
+                && !same("https://x:80", "https://x")
+                && !same("http://x", "http://y")
+        );
         for wrong in
             ["ftp://x/", "https://user:pw@x/", "https:///x", "x", "https://a b/", "http://x/\r\nEvil: 1"]
         {

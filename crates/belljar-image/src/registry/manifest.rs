@@ -10,7 +10,7 @@ use super::host::{self, Host, Role};
 use super::platform;
 use super::pull::Destination;
 use super::retry::Session;
-use super::{LARGEST_MANIFEST, Progress, RegistryError};
+use super::{LARGEST_MANIFEST, Progress, RegistryError, lock};
 use crate::digest::Digest;
 use crate::oci::{Index, Manifest, Platform, media};
 use crate::reference::Name;
@@ -146,11 +146,18 @@ impl Session<'_> {
         mut work: impl FnMut(&Host) -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {
         for host in host::hosts(&self.client.settings, name) {
+            if host.role == Role::Mirror && lock(&self.down).contains(&host.name) {
+                continue;
+            }
             match work(&host) {
                 Err(error @ (RegistryError::Cancelled | RegistryError::Destination { .. })) => {
                     return Err(error);
                 }
                 Err(error) if host.role == Role::Mirror => {
+                    // One that lacks something may have the next thing; one that fails costs time each time.
+                    if !matches!(error, RegistryError::NotFound { .. }) {
+                        lock(&self.down).insert(host.name.clone());
+                    }
                     let reason = error.to_string();
                     (self.watch.progress)(Progress::NextHost { host: host.name.clone(), reason });
                 }

@@ -109,7 +109,7 @@ impl Session<'_> {
             .filter(|layer| seen.insert(layer.diff_id))
             .collect();
         self.side_by_side(&layers, |layer| self.layer(name, layer, destination))?;
-        // Last, so that a manifest is there only with everything it names.
+        // Last, so that a manifest is there only once the rest is.
         keep(destination, resolved.digest, &resolved.bytes)?;
         for (digest, bytes) in &resolved.lists {
             keep(destination, *digest, bytes)?;

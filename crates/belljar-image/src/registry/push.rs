@@ -1,6 +1,7 @@
 //! An image into a registry: only what is not there goes, and it goes on where it was cut.
 
 use std::io::{self, Read};
+use std::sync::Mutex;
 
 use serde::Deserialize;
 use ureq::Body;
@@ -11,7 +12,7 @@ use super::error::Fault;
 use super::exchange::{Ask, Payload, Target, Url, header};
 use super::host::{self, Host, Scheme};
 use super::retry::Session;
-use super::{Client, LARGEST_MANIFEST, Progress, RegistryError, Watch};
+use super::{Client, LARGEST_MANIFEST, Progress, RegistryError, Watch, lock};
 use crate::digest::Digest;
 use crate::oci::{Descriptor, Manifest, media};
 use crate::reference::Name;
@@ -184,15 +185,21 @@ impl Session<'_> {
         if offset > 0 {
             headers.push(("content-range", format!("{offset}-{}", size - 1)));
         }
+        let failure = Mutex::new(None);
         let open = || {
             let reader = job.origin.open(digest, offset)?.take(size - offset);
+            let (session, failure) = (self, &failure);
             let told: Box<dyn Read + '_> =
-                Box::new(Told { reader, session: self, digest, done: offset, size });
+                Box::new(Told { reader, session, failure, digest, done: offset, size });
             Ok(told)
         };
         let what = format!("the upload of blob {digest}");
         let ask = job.ask(Method::PATCH, Target::Url(url.clone()), headers, &what);
-        let response = self.send(&ask, Payload::Stream { open: &open, length: size - offset })?;
+        let response = self.send(&ask, Payload::Stream { open: &open, length: size - offset });
+        if let Some(source) = lock(&failure).take() {
+            return Err(RegistryError::Source { what: format!("blob {digest}"), source }.into());
+        }
+        let response = response?;
         let received = received(&response).unwrap_or(size);
         if received <= offset || received > size {
             let (registry, reason) = (job.host.name.clone(), format!("it says that it has {received} bytes"));
@@ -309,15 +316,31 @@ fn not_pushable(name: &Name, reason: &'static str) -> RegistryError {
 struct Told<'a, R> {
     reader: R,
     session: &'a Session<'a>,
+    /// A failure of the source is not one of the connection.
+    failure: &'a Mutex<Option<io::Error>>,
     digest: Digest,
     done: u64,
     size: u64,
 }
 
+impl<R> Told<'_, R> {
+    fn fail(&self, error: io::Error) -> io::Result<usize> {
+        let kind = error.kind();
+        lock(self.failure).get_or_insert(error);
+        Err(kind.into())
+    }
+}
+
 impl<R: Read> Read for Told<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.session.check().map_err(io::Error::other)?;
-        let count = self.reader.read(buffer)?;
+        let count = match self.reader.read(buffer) {
+            Ok(0) if self.done < self.size && !buffer.is_empty() => {
+                self.fail(io::Error::new(io::ErrorKind::UnexpectedEof, "it has fewer bytes than its size"))
+            }
+            Err(error) => self.fail(error),
+            result => result,
+        }?;
         self.done += count as u64;
         let (digest, done, size) = (self.digest, self.done, self.size);
         (self.session.watch.progress)(Progress::Blob { digest, done, size });

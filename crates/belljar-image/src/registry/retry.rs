@@ -1,6 +1,8 @@
 //! One operation: it can be stopped, it pauses, and it tries again what may go away by itself.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,6 +22,21 @@ pub(super) struct Session<'a> {
     pub(super) watch: Watch<'a>,
     /// A part of it failed, so the others need not go on.
     failed: AtomicBool,
+    /// Mirrors that failed, which are not asked again.
+    pub(super) down: Mutex<BTreeSet<String>>,
+}
+
+/// Ends the thread that looks at the flag, also when the work panics.
+struct End<'a> {
+    done: &'a AtomicBool,
+    guard: &'a std::thread::Thread,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Release);
+        self.guard.unpark();
+    }
 }
 
 impl<'a> Session<'a> {
@@ -30,14 +47,13 @@ impl<'a> Session<'a> {
         watch: Watch<'a>,
         work: impl FnOnce(&Session<'a>) -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {
-        let session = Session { client, agents: Agents::new(client)?, watch, failed: AtomicBool::new(false) };
+        let (agents, failed) = (Agents::new(client)?, AtomicBool::new(false));
+        let session = Session { client, agents, watch, failed, down: Mutex::default() };
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let guard = scope.spawn(|| session.guard(&done));
-            let result = work(&session);
-            done.store(true, Ordering::Release);
-            guard.thread().unpark();
-            result
+            let _end = End { done: &done, guard: guard.thread() };
+            work(&session)
         })
     }
 

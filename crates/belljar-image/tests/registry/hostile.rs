@@ -308,3 +308,57 @@ fn an_upload_that_the_registry_names_otherwise_is_an_error() {
     let put = server.log().into_iter().find(|asked| asked.method == "PUT").unwrap();
     assert!(put.path.starts_with("/v2/x/blobs/uploads/1?state=b&digest=sha256%3A"), "{}", put.path);
 }
+
+#[test]
+fn an_upload_that_was_cut_goes_on_where_the_registry_says() {
+    let taken: Mutex<Vec<u8>> = Mutex::default();
+    let server = Server::start(move |_, asked| {
+        let place = |answer: Answer| answer.header("Location", "/v2/x/blobs/uploads/1");
+        let mut taken = taken.lock().unwrap();
+        match asked.method.as_str() {
+            "HEAD" => Answer::new(404, b""),
+            "POST" => place(Answer::new(202, b"")),
+            "PATCH" if taken.is_empty() => {
+                taken.extend(&asked.body[..50_000.min(asked.body.len() - 1)]);
+                Answer::new(500, b"")
+            }
+            "GET" => place(Answer::new(204, b"")).header("Range", &format!("0-{}", taken.len() - 1)),
+            "PATCH" => {
+                taken.extend(&asked.body);
+                place(Answer::new(202, b"")).header("Range", &format!("0-{}", taken.len() - 1))
+            }
+            _ => {
+                let digest = Digest::of(&taken).to_string();
+                taken.clear();
+                let right = asked.path.contains("manifests") || asked.path.ends_with(&digest[7..]);
+                Answer::new(if right { 201 } else { 400 }, b"")
+            }
+        }
+    });
+    let sample = sample();
+    let one = client(Settings { threads: 1, ..settings() });
+    one.push(&image(&server), &sample.manifest, &sample, None, watch()).unwrap();
+    let ranges: Vec<_> =
+        server.log().iter().filter_map(|asked| Some(asked.header("content-range")?.to_owned())).collect();
+    assert!(ranges.contains(&"50000-199999".to_owned()), "{ranges:?}");
+    assert_eq!(server.log().iter().filter(|asked| asked.method == "POST").count(), 2);
+}
+
+#[test]
+fn a_source_that_fails_is_told_as_such() {
+    struct Short(Sample);
+    impl belljar_image::registry::Origin for Short {
+        fn open(&self, digest: Digest, offset: u64) -> std::io::Result<Box<dyn std::io::Read + '_>> {
+            Ok(Box::new(&self.0.blobs[&digest][offset as usize..50]))
+        }
+    }
+    let server = Server::start(|_, asked| match asked.method.as_str() {
+        "HEAD" => Answer::new(404, b""),
+        _ => Answer::new(202, b"").header("Location", "/v2/x/blobs/uploads/1"),
+    });
+    let short = Short(sample());
+    let error =
+        client(settings()).push(&image(&server), &short.0.manifest, &short, None, watch()).unwrap_err();
+    assert!(matches!(error, RegistryError::Source { .. }), "{error}");
+    assert!(error.to_string().contains("fewer bytes"), "{error}");
+}
