@@ -31,7 +31,7 @@ use crate::digest::Digest;
 
 pub use error::{Foreign, RegistryError};
 pub use manifest::Resolved;
-pub use pull::{Destination, Partial, Pulled};
+pub use pull::{Destination, Opened, Partial, Pulled};
 pub use push::{Origin, Pushed};
 
 /// How large a manifest or a configuration may be.

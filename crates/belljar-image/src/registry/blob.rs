@@ -9,7 +9,7 @@ use super::auth::Scope;
 use super::error::Fault;
 use super::exchange::{Ask, Payload, Target, header};
 use super::host::Host;
-use super::pull::{Destination, Partial};
+use super::pull::{Destination, Opened, Partial};
 use super::retry::Session;
 use super::{Foreign, Progress, RegistryError};
 use crate::digest::{Digest, Hashed};
@@ -39,16 +39,10 @@ impl Session<'_> {
         destination: &dyn Destination,
     ) -> Result<(), RegistryError> {
         let digest = descriptor.digest;
-        if destination.has_blob(digest, descriptor.size).map_err(stored(digest))? {
+        let Opened::Part(partial) = destination.open_partial(descriptor).map_err(stored(digest))? else {
             (self.watch.progress)(Progress::There { digest });
             return Ok(());
-        }
-        let partial = destination.open_partial(digest, descriptor.size).map_err(stored(digest))?;
-        // Somebody else may have made it while we waited for the place.
-        if destination.has_blob(digest, descriptor.size).map_err(stored(digest))? {
-            (self.watch.progress)(Progress::There { digest });
-            return Ok(());
-        }
+        };
         let mut inflow = Inflow::new(partial, descriptor)?;
         self.each_host(name, |host| self.fill(host, name, &mut inflow))?;
         inflow.partial.commit().map_err(stored(digest))

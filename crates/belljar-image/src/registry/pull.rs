@@ -1,6 +1,6 @@
 //! An image from a registry into a store: what is there stays, the rest comes side by side.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,20 +16,26 @@ use crate::reference::Name;
 
 /// Where an image goes. Several threads use it at a time, each for another blob.
 pub trait Destination: Sync {
-    /// Whether a blob is there, whole.
-    fn has_blob(&self, digest: Digest, size: u64) -> Result<bool, Foreign>;
-
     /// A blob that is there, if it is not larger than `limit`.
     fn read_blob(&self, digest: Digest, limit: u64) -> Result<Option<Vec<u8>>, Foreign>;
 
-    /// A place for a blob, with what an earlier attempt left there. Whoever else wants to make the same blob waits.
-    fn open_partial(&self, digest: Digest, size: u64) -> Result<Box<dyn Partial + '_>, Foreign>;
+    /// A place for a blob, with what an earlier attempt left there. Whoever else wants to make the same blob waits here,
+    /// and finds it made.
+    fn open_partial(&self, blob: &Descriptor) -> Result<Opened<'_>, Foreign>;
 
     /// Whether a layer is there by its own name, so that its bytes need not come.
     fn has_layer(&self, diff_id: Digest) -> Result<bool, Foreign>;
 
     /// Takes a layer whose blob is there. Called as soon as the blob is, while others still come.
     fn add_layer(&self, diff_id: Digest, blob: &Descriptor) -> Result<(), Foreign>;
+}
+
+/// What was found when a blob was to be made.
+pub enum Opened<'a> {
+    /// It is there, whole.
+    There,
+    /// It is to be made.
+    Part(Box<dyn Partial + 'a>),
 }
 
 /// A blob that is being made. Dropped without a commit, it keeps what it has for the next attempt.
@@ -193,11 +199,16 @@ impl Session<'_> {
 }
 
 fn keep(destination: &dyn Destination, digest: Digest, bytes: &[u8]) -> Result<(), RegistryError> {
-    let size = bytes.len() as u64;
-    if destination.has_blob(digest, size).map_err(stored(digest))? {
+    let blob = Descriptor {
+        media_type: String::new(),
+        digest,
+        size: bytes.len() as u64,
+        platform: None,
+        annotations: BTreeMap::new(),
+    };
+    let Opened::Part(mut partial) = destination.open_partial(&blob).map_err(stored(digest))? else {
         return Ok(());
-    }
-    let mut partial = destination.open_partial(digest, size).map_err(stored(digest))?;
+    };
     partial.restart().map_err(stored(digest))?;
     partial.write_all(bytes).map_err(|error| stored(digest)(Box::new(error)))?;
     partial.commit().map_err(stored(digest))

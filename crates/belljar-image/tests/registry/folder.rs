@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use belljar_image::digest::Digest;
 use belljar_image::oci::Descriptor;
-use belljar_image::registry::{Destination, Foreign, Partial};
+use belljar_image::registry::{Destination, Foreign, Opened, Partial};
 
 pub(crate) struct Folder {
     place: tempfile::TempDir,
@@ -19,6 +19,7 @@ struct Part {
     path: PathBuf,
     whole: PathBuf,
     offset: u64,
+    _lock: File,
 }
 
 impl Folder {
@@ -41,20 +42,20 @@ impl Folder {
 }
 
 impl Destination for Folder {
-    fn has_blob(&self, digest: Digest, size: u64) -> Result<bool, Foreign> {
-        Ok(self.blob(digest).metadata().is_ok_and(|metadata| metadata.len() == size))
-    }
-
     fn read_blob(&self, digest: Digest, limit: u64) -> Result<Option<Vec<u8>>, Foreign> {
         Ok(self.read(digest).filter(|bytes| bytes.len() as u64 <= limit))
     }
 
-    fn open_partial(&self, digest: Digest, _size: u64) -> Result<Box<dyn Partial + '_>, Foreign> {
-        let path = self.part(digest);
+    fn open_partial(&self, blob: &Descriptor) -> Result<Opened<'_>, Foreign> {
+        let (path, whole) = (self.part(blob.digest), self.blob(blob.digest));
+        let lock = File::create(path.with_extension("lock"))?;
+        lock.lock()?;
+        if whole.metadata().is_ok_and(|metadata| metadata.len() == blob.size) {
+            return Ok(Opened::There);
+        }
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
-        file.lock()?;
         let offset = file.metadata()?.len();
-        Ok(Box::new(Part { file, path, whole: self.blob(digest), offset }))
+        Ok(Opened::Part(Box::new(Part { file, path, whole, offset, _lock: lock })))
     }
 
     fn has_layer(&self, diff_id: Digest) -> Result<bool, Foreign> {
