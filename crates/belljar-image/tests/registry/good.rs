@@ -223,3 +223,17 @@ fn a_pull_that_is_stopped_ends() {
     let error = client.pull(&image, &here(), &Folder::new(), watch).unwrap_err();
     assert!(matches!(error, RegistryError::Cancelled), "{error}");
 }
+
+#[test]
+fn a_layer_that_is_there_twice_comes_once() {
+    let registry = Registry::start();
+    let relay = Relay::start(registry.port);
+    let sample = Sample::of(vec![b"one".to_vec(), b"two".to_vec(), b"one".to_vec()], "amd64");
+    let (client, folder) = (client(settings()), Folder::new());
+    let image = name(&format!("{}/x", relay.address()));
+    client.push(&image, &sample.manifest, &sample, None, watch()).unwrap();
+    relay.forget();
+    client.pull(&image, &here(), &folder, watch()).unwrap();
+    assert_eq!(relay.asked("get /v2/x/blobs/").len(), 3, "the configuration and two layers");
+    assert_eq!(folder.layers.lock().unwrap().len(), 2);
+}

@@ -43,8 +43,11 @@ pub(crate) struct Sample {
 
 impl Sample {
     pub(crate) fn new(sizes: &[usize], architecture: &str) -> Sample {
-        let layers: Vec<Vec<u8>> =
-            sizes.iter().enumerate().map(|(at, size)| noise(at as u64, *size)).collect();
+        let layers = sizes.iter().enumerate().map(|(at, size)| noise(at as u64, *size)).collect();
+        Sample::of(layers, architecture)
+    }
+
+    pub(crate) fn of(layers: Vec<Vec<u8>>, architecture: &str) -> Sample {
         let diff_ids: Vec<Digest> = layers.iter().map(|layer| Digest::of(layer)).collect();
         let config = serde_json::json!({
             "architecture": architecture, "os": "linux",
