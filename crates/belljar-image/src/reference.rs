@@ -68,7 +68,11 @@ impl Image {
             return Err(ReferenceError::Unknown { reference: reference.to_owned() });
         }
         let open = |source| ReferenceError::Open { reference: reference.to_owned(), source };
-        let path = folder.join(reference).canonicalize().map_err(open)?;
+        Image::root(reference, folder.join(reference).canonicalize().map_err(open)?)
+    }
+
+    /// A folder that holds a system.
+    fn root(reference: &str, path: PathBuf) -> Result<Image, ReferenceError> {
         let not_a_root = |reason| ReferenceError::NotARoot { reference: reference.to_owned(), reason };
         if !path.is_dir() {
             return Err(not_a_root("it is not a folder"));

@@ -73,7 +73,7 @@ impl Reference {
         match self {
             Reference::Host => Ok(Found::Host),
             Reference::Registry(name) => Ok(Found::Registry(name.clone())),
-            Reference::Path(path) => self.look(&self.open(folder, path)?, folder),
+            Reference::Path(path) => self.look(&self.open(folder, path)?),
             Reference::OciLayout { path, tag } => self.layout(self.open(folder, path)?, tag.clone()),
             Reference::DockerArchive { path, name } => {
                 let path = self.open(folder, path)?;
@@ -98,11 +98,11 @@ impl Reference {
     }
 
     /// A folder with a shell is a root, whatever else is in it: so it was before the other kinds came.
-    fn look(&self, path: &Path, folder: &Path) -> Result<Found, ReferenceError> {
+    fn look(&self, path: &Path) -> Result<Found, ReferenceError> {
         if !path.is_dir() {
             return self.archive(path);
         }
-        match Image::find(&path.display().to_string(), folder) {
+        match Image::root(&self.to_string(), path.to_path_buf()) {
             Ok(Image::Directory(path)) => Ok(Found::Directory(path)),
             Ok(Image::Host) => Ok(Found::Host),
             Err(_) if path.join("oci-layout").is_file() => {

@@ -205,7 +205,12 @@ fn has_capitals(text: &str) -> bool {
 fn check_repository(registry: &str, repository: &str) -> Result<(), NameError> {
     let (registry, repository) = (registry.to_owned(), repository.to_owned());
     if has_capitals(&repository) {
-        let hint = repository.to_ascii_lowercase();
+        let small = repository.to_ascii_lowercase();
+        let hint = match small.strip_prefix("library/") {
+            Some(short) if registry == DEFAULT_REGISTRY => short.to_owned(),
+            _ if registry == DEFAULT_REGISTRY => small,
+            _ => format!("{registry}/{small}"),
+        };
         return Err(NameError::Uppercase { registry, repository, hint });
     }
     let last = repository.strip_prefix("library/").unwrap_or(&repository);
@@ -289,11 +294,7 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused_with_what_was_understood() {
         let refusal = |text: &str| text.parse::<Name>().unwrap_err().to_string();
-        assert!(
-            refusal("Python:3.11").contains("did you mean `library/python`"),
-            "{}",
-            refusal("Python:3.11")
-        );
+        assert!(refusal("Python:3.11").contains("did you mean `python`"), "{}", refusal("Python:3.11"));
         assert!(refusal("a:b:c").contains("registry docker.io"), "{}", refusal("a:b:c"));
         assert!(refusal("x:").contains("repository library/x, tag ;"));
         assert!(refusal("x:.y").contains("tag .y"));

@@ -13,6 +13,9 @@ use super::{Client, RegistryError, Settings};
 /// How long a host may take to be found and connected to.
 const CONNECT: Duration = Duration::from_secs(20);
 
+/// How much longer the answer to an upload may take than the others: the registry may have to move what it got.
+pub(super) const PUT_FACTOR: u32 = 10;
+
 /// The connections of one operation. They end with it, and they can be ended from another thread.
 #[derive(Debug)]
 pub(super) struct Agents {
@@ -70,6 +73,7 @@ fn agent(client: &Client, proxy: Option<Proxy>) -> Agent {
         .tls_config(TlsConfig::builder().root_certs(roots).build())
         .timeout_resolve(Some(CONNECT))
         .timeout_connect(Some(CONNECT))
+        .timeout_recv_response(Some(client.settings.stall.saturating_mul(PUT_FACTOR)))
         .timeout_per_read(stall)
         .timeout_per_write(stall)
         .build()

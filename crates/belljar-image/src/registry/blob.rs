@@ -133,7 +133,7 @@ impl Session<'_> {
         {
             return Err(wrong(inflow.done().saturating_add(length)).into());
         }
-        let mut reader = response.into_body().into_reader();
+        let mut reader = self.paced(response);
         let mut piece = vec![0; PIECE];
         loop {
             self.check()?;

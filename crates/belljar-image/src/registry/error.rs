@@ -26,8 +26,8 @@ pub enum RegistryError {
         /// What happened.
         reason: String,
     },
-    /// No byte came for too long.
-    #[error("registry {registry} sent nothing for {} seconds", .after.as_secs_f32())]
+    /// Nothing, or next to nothing, came for too long.
+    #[error("registry {registry} sent nothing, or next to nothing, for {} seconds", .after.as_secs_f32())]
     Stalled {
         /// Which.
         registry: String,

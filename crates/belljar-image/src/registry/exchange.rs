@@ -1,12 +1,13 @@
 //! One request and its answer: where it goes, who is told who asks, and what a refusal means.
 
 use std::io::{self, Read};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
 use ureq::http::{HeaderMap, Method, Request, Response};
 use ureq::{Body, SendBody, Timeout};
 
+use super::agents::PUT_FACTOR;
 use super::auth::{self, Proof, Scope};
 use super::challenge;
 use super::clock;
@@ -19,6 +20,8 @@ use super::{Allowance, RegistryError, lock};
 const REDIRECTS: usize = 5;
 /// How much of a refusal is read.
 const LARGEST_REFUSAL: u64 = 8 << 10;
+/// Bytes in a second that must come at least.
+const SLOWEST: f64 = 1024.0;
 /// How long a server on this machine may take to say whether it speaks HTTPS.
 const PROBE: Duration = Duration::from_secs(3);
 
@@ -268,6 +271,11 @@ impl Session<'_> {
         };
         let result = match payload {
             Payload::None => agent.run(builder.body(SendBody::none()).map_err(malformed)?),
+            Payload::Bytes(bytes) if *method == Method::PUT => {
+                let request = agent.configure_request(builder.body(bytes).map_err(malformed)?);
+                let patience = self.client.settings.stall.saturating_mul(PUT_FACTOR);
+                agent.run(request.timeout_per_read(Some(patience)).build())
+            }
             Payload::Bytes(bytes) => agent.run(builder.body(bytes).map_err(malformed)?),
             Payload::Stream { open, length } => {
                 let source = |source| RegistryError::Source { what: "what is pushed".to_owned(), source };
@@ -333,9 +341,15 @@ impl Session<'_> {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
-        let mut reader = response.into_body().into_reader().take(limit + 1);
+        let mut reader = self.paced(response).take(limit + 1);
         reader.read_to_end(&mut bytes).map_err(|error| self.broken(host, error))?;
         if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
+    }
+
+    /// The body of an answer, which must come at a pace.
+    pub(super) fn paced(&self, response: Response<Body>) -> Paced<impl Read> {
+        let (reader, window) = (response.into_body().into_reader(), self.client.settings.stall);
+        Paced { reader, window, since: Instant::now(), bytes: 0 }
     }
 
     /// A connection that broke while an answer was read.
@@ -359,6 +373,29 @@ impl Session<'_> {
             window: limit.and_then(window).or_else(|| remaining.and_then(window)),
         };
         lock(&self.client.allowances).insert(host.name.clone(), allowance);
+    }
+}
+
+/// A body that comes so slowly that it would hold us for ever is as good as one that does not come.
+pub(super) struct Paced<R> {
+    reader: R,
+    window: Duration,
+    since: Instant,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Paced<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.bytes += count as u64;
+        let elapsed = self.since.elapsed();
+        if count > 0 && elapsed >= self.window {
+            if (self.bytes as f64) < SLOWEST * elapsed.as_secs_f64() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            (self.since, self.bytes) = (Instant::now(), 0);
+        }
+        Ok(count)
     }
 }
 
@@ -416,6 +453,9 @@ pub(super) fn classify(host: &Host, stall: Duration, error: ureq::Error) -> Faul
     let registry = host.name.clone();
     match error {
         ureq::Error::Timeout(Timeout::PerRead | Timeout::PerWrite) => {
+            Fault::Passing(RegistryError::Stalled { registry, after: stall }, None)
+        }
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             Fault::Passing(RegistryError::Stalled { registry, after: stall }, None)
         }
         ureq::Error::Timeout(_) => unreachable(host, "it takes too long"),

@@ -362,3 +362,16 @@ fn a_source_that_fails_is_told_as_such() {
     assert!(matches!(error, RegistryError::Source { .. }), "{error}");
     assert!(error.to_string().contains("fewer bytes"), "{error}");
 }
+
+#[test]
+fn a_body_that_only_drips_is_given_up() {
+    for manifests in [true, false] {
+        let server = twisted(move |_, asked, sample| {
+            let due = if manifests { asked.path.contains("manifests") } else { is_layer(sample, asked) };
+            due.then(|| Answer { drip: Some(Duration::from_millis(20)), ..honest(sample, asked) })
+        });
+        let quick = Settings { stall: Duration::from_millis(200), attempts: 2, ..settings() };
+        let error = pull(&server, quick).1.unwrap_err();
+        assert!(matches!(error, RegistryError::Stalled { .. }), "{error}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What was asked.
 #[derive(Debug, Clone)]
@@ -29,11 +30,13 @@ pub(crate) struct Answer {
     pub(crate) length: Option<u64>,
     /// Nothing more is sent, and the connection stays open.
     pub(crate) hang: bool,
+    /// A pause after each byte of the body.
+    pub(crate) drip: Option<Duration>,
 }
 
 impl Answer {
     pub(crate) fn new(status: u16, body: &[u8]) -> Answer {
-        Answer { status, headers: Vec::new(), body: body.to_vec(), length: None, hang: false }
+        Answer { status, headers: Vec::new(), body: body.to_vec(), length: None, hang: false, drip: None }
     }
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> Answer {
@@ -88,7 +91,15 @@ fn serve(mut stream: TcpStream, log: &Mutex<Vec<Asked>>, handler: &dyn Fn(usize,
     }
     text += "\r\n";
     let body: &[u8] = if asked.method == "HEAD" { b"" } else { &answer.body };
-    let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.write_all(body));
+    let piece = if answer.drip.is_some() { 1 } else { body.len().max(1) };
+    let mut sent = stream.write_all(text.as_bytes());
+    for piece in body.chunks(piece) {
+        sent = sent.and_then(|()| stream.write_all(piece));
+        if sent.is_err() {
+            return;
+        }
+        std::thread::sleep(answer.drip.unwrap_or_default());
+    }
     if answer.hang {
         // Until the client has had enough.
         let _ = stream.read(&mut [0; 1]);
