@@ -28,6 +28,9 @@ const LIMIT: u64 = 1 << 20;
 /// How long a program may take: it may have to ask a person, but it must not hold a run for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the output of a program may stay open after its end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Where credentials are looked for.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
@@ -187,12 +190,17 @@ impl Credentials {
         // A program that does not read its input has closed it; what it says is what counts.
         let _ = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(key.as_bytes()));
         let output = child.stdout.take();
-        let reader = std::thread::spawn(move || {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            output.map_or(Ok(0), |output| output.take(LIMIT).read_to_end(&mut bytes)).map(|_| bytes)
+            let read = output.map_or(Ok(0), |output| output.take(LIMIT).read_to_end(&mut bytes));
+            // Nobody listens any more when the program took too long.
+            let _ = sender.send(read.map(|_| bytes));
         });
         let success = wait(&mut child)?;
-        let bytes = reader.join().map_err(|_| io::Error::other("its output could not be read"))??;
+        // Something that the program left behind may hold its output open.
+        let bytes =
+            receiver.recv_timeout(LAST_WORDS).map_err(|_| io::Error::other("its output does not end"))??;
         if success {
             return Ok(Some(bytes));
         }

@@ -16,6 +16,7 @@ mod platform;
 mod pull;
 mod push;
 mod retry;
+mod url;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -11,9 +11,10 @@ use ureq::http::Method;
 
 use super::challenge::Challenge;
 use super::error::Fault;
-use super::exchange::{Payload, Url};
+use super::exchange::Payload;
 use super::host::{self, Host, Plain};
 use super::retry::Session;
+use super::url::Url;
 use super::{RegistryError, lock};
 use crate::credentials::{Login, Secret};
 

@@ -9,9 +9,10 @@ use ureq::http::{Method, Response};
 
 use super::auth::{Action, Scope};
 use super::error::Fault;
-use super::exchange::{Ask, Payload, Target, Url, header};
+use super::exchange::{Ask, Payload, Target, header};
 use super::host::{self, Host, Scheme};
 use super::retry::Session;
+use super::url::Url;
 use super::{Client, LARGEST_MANIFEST, Progress, RegistryError, Watch, lock};
 use crate::digest::Digest;
 use crate::oci::{Descriptor, Manifest, media};
