@@ -1,7 +1,9 @@
 //! Images without a daemon: what a reference means, how images are had, kept, made and pinned.
 
+pub mod credentials;
 pub mod digest;
 pub mod fingerprint;
 pub mod host;
 pub mod oci;
 pub mod reference;
+pub mod registry;

@@ -1,8 +1,16 @@
 //! What a person may write as an image.
 
+mod found;
+mod name;
+mod written;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub use found::{Form, Found};
+pub use name::{DEFAULT_REGISTRY, Name, NameError};
+pub use written::{Daemon, Prefix, Reference, SyntaxError};
 
 /// An image that was understood and found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +46,16 @@ pub enum ReferenceError {
         /// What is missing.
         reason: &'static str,
     },
+    /// What is there is not what the reference means.
+    #[error("image `{reference}` was {explained}; {reason}")]
+    NotThat {
+        /// As written.
+        reference: String,
+        /// How it was understood.
+        explained: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
 }
 
 impl Image {
@@ -50,7 +68,11 @@ impl Image {
             return Err(ReferenceError::Unknown { reference: reference.to_owned() });
         }
         let open = |source| ReferenceError::Open { reference: reference.to_owned(), source };
-        let path = folder.join(reference).canonicalize().map_err(open)?;
+        Image::root(reference, folder.join(reference).canonicalize().map_err(open)?)
+    }
+
+    /// A folder that holds a system.
+    fn root(reference: &str, path: PathBuf) -> Result<Image, ReferenceError> {
         let not_a_root = |reason| ReferenceError::NotARoot { reference: reference.to_owned(), reason };
         if !path.is_dir() {
             return Err(not_a_root("it is not a folder"));
