@@ -144,7 +144,11 @@ mod tests {
         for (kind, piece) in pieces {
             assert_eq!(Compression::of(&piece), kind);
             assert_eq!(read(&piece).unwrap(), b"some bytes", "{kind:?}");
-            assert_eq!(read(&[&piece[..], &piece[..]].concat()).unwrap(), b"some bytessome bytes", "{kind:?}");
+            assert_eq!(
+                read(&[&piece[..], &piece[..]].concat()).unwrap(),
+                b"some bytessome bytes",
+                "{kind:?}"
+            );
         }
     }
 

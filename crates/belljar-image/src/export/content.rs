@@ -29,7 +29,7 @@ pub(super) enum Content {
     /// A layer whose bytes are gone; its files were seen to make them again.
     Tree {
         size: u64,
-        layer: Layer,
+        layer: Box<Layer>,
     },
 }
 
@@ -116,7 +116,7 @@ fn of_layer(
     if packed.diff_id != diff_id {
         return Err(ExportError::NotTheSame { wanted: diff_id, packed: packed.diff_id });
     }
-    contents.insert(path(diff_id), Content::Tree { size: packed.bytes, layer });
+    contents.insert(path(diff_id), Content::Tree { size: packed.bytes, layer: Box::new(layer) });
     Ok(Descriptor { size: packed.bytes, ..described(media::LAYER, diff_id) })
 }
 

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fstat, mkdirat,
-    mknodat, openat, openat2, unlinkat, utimensat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fstat,
+    mkdirat, mknodat, openat, openat2, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -47,7 +47,8 @@ impl Disk {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(into, ".", flags, Mode::empty()).doing("open", b".")?;
         let mut entries = Dir::read_from(&root).doing("list", b".")?;
-        if entries.any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."))) {
+        if entries.any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+        {
             return Err(UnpackError::NotEmpty);
         }
         let (owner, grantable) = probe(&root).doing("try the folder", b".")?;
