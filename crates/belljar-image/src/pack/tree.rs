@@ -125,12 +125,11 @@ impl<'a, W: Write> Walk<'a, W> {
         if name.starts_with(WHITEOUT) {
             return Err(self.unfit("in layers its name means that another one is hidden"));
         }
-        let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| self.failed(errno, "look at"))?;
+        let found =
+            statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| self.failed(errno, "look at"))?;
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => {
-                let inner =
-                    open_folder(folder.as_fd(), name).map_err(|errno| self.failed(errno, "open"))?;
+                let inner = open_folder(folder.as_fd(), name).map_err(|errno| self.failed(errno, "open"))?;
                 self.folder(inner)
             }
             FileType::RegularFile => self.file(folder, name, &found),
@@ -173,10 +172,8 @@ impl<'a, W: Write> Walk<'a, W> {
             return Ok(());
         }
         // Something else may have taken its place: a pipe would keep whoever opens it waiting.
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file =
-            openat(folder, name, flags, Mode::empty()).map_err(|errno| self.failed(errno, "open"))?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = openat(folder, name, flags, Mode::empty()).map_err(|errno| self.failed(errno, "open"))?;
         let found = fstat(&file).map_err(|errno| self.failed(errno, "look at"))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile
             || (found.st_dev, found.st_ino) != (listed.st_dev, listed.st_ino)

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fstat, mkdirat,
-    mknodat, openat, openat2, unlinkat, utimensat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fstat,
+    mkdirat, mknodat, openat, openat2, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -47,7 +47,8 @@ impl Disk {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(into, ".", flags, Mode::empty()).doing("open", b".")?;
         let mut entries = Dir::read_from(&root).doing("list", b".")?;
-        if entries.any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."))) {
+        if entries.any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+        {
             return Err(UnpackError::NotEmpty);
         }
         let (owner, grantable) = probe(&root).doing("try the folder", b".")?;
@@ -94,8 +95,9 @@ impl Disk {
 
     /// Makes what overlays take for "nothing of that name below".
     pub(super) fn make_whiteout(&mut self, tree: &Tree, at: Id, name: &[u8]) -> Result<(), UnpackError> {
-        let nothing = Mode::empty();
-        mknodat(self.folder(tree, at)?, name, FileType::CharacterDevice, nothing, 0).doing("hide", name)
+        let folder = self.folder(tree, at)?;
+        mknodat(&folder, name, FileType::CharacterDevice, Mode::empty(), 0).doing("hide", name)?;
+        Disk::date(&folder, name, (0, 0))
     }
 
     /// Removes something that is no folder.

@@ -16,11 +16,19 @@ const LONGEST: usize = 255;
 pub(super) enum Place<'a> {
     Root,
     /// A name in a folder.
-    Name { folder: &'a [u8], name: &'a [u8] },
+    Name {
+        folder: &'a [u8],
+        name: &'a [u8],
+    },
     /// A name in a folder, to be hidden.
-    Whiteout { folder: &'a [u8], name: &'a [u8] },
+    Whiteout {
+        folder: &'a [u8],
+        name: &'a [u8],
+    },
     /// A folder, to hide what is below it.
-    Opaque { folder: &'a [u8] },
+    Opaque {
+        folder: &'a [u8],
+    },
     /// Nowhere: AUFS left it over.
     Reserved,
 }

@@ -62,7 +62,11 @@ impl Records {
         }
         self.xattrs.retain(|(known, _)| known != name);
         self.xattrs.push((name.to_vec(), value.to_vec()));
-        if self.xattrs.len() > MOST_XATTRS { Err("an entry has too many extended attributes") } else { Ok(()) }
+        if self.xattrs.len() > MOST_XATTRS {
+            Err("an entry has too many extended attributes")
+        } else {
+            Ok(())
+        }
     }
 }
 

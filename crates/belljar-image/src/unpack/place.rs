@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, ftruncate, futimens, linkat,
-    mknodat, symlinkat,
+    AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, ftruncate, futimens,
+    linkat, mknodat, symlinkat,
 };
 use rustix::io::{Errno, pwrite, write};
 
@@ -154,12 +154,7 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    fn place_file(
-        &mut self,
-        entry: Entry,
-        archive: &mut Archive,
-        spot: Spot<'_>,
-    ) -> Result<(), UnpackError> {
+    fn place_file(&mut self, entry: Entry, archive: &mut Archive, spot: Spot<'_>) -> Result<(), UnpackError> {
         self.clear(spot.at, spot.name)?;
         let plain = entry.mode & !self.disk.grantable == 0 && entry.xattrs.is_empty();
         let mode = if plain { entry.mode } else { 0o600 };
@@ -207,12 +202,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Owner, permissions and time of what cannot be opened.
-    fn finish_name(
-        &mut self,
-        entry: &Entry,
-        spot: Spot<'_>,
-        folder: &OwnedFd,
-    ) -> Result<(), UnpackError> {
+    fn finish_name(&mut self, entry: &Entry, spot: Spot<'_>, folder: &OwnedFd) -> Result<(), UnpackError> {
         self.left_out.xattrs += entry.xattrs.len() as u64;
         if self.owns(entry.uid, entry.gid) {
             Disk::own(folder, spot.name, (entry.uid, entry.gid))?;
@@ -236,7 +226,10 @@ impl<'a> Placer<'a> {
         match target {
             Child::Whiteout => return Err(missing()),
             Child::Folder(_) => {
-                return Err(UnpackError::TargetIsFolder { path: shown(spot.path), target: shown(&entry.link) });
+                return Err(UnpackError::TargetIsFolder {
+                    path: shown(spot.path),
+                    target: shown(&entry.link),
+                });
             }
             Child::LeftOut => return self.leave_device(spot),
             Child::Link(_) | Child::Other => {}
@@ -276,7 +269,8 @@ impl<'a> Placer<'a> {
             }
             Some(Child::Link(_) | Child::Other | Child::Whiteout) => Ok(()),
             Some(Child::LeftOut) | None => {
-                self.disk.make_whiteout(&self.tree, at, name).map_err(|error| error.about(path))?;
+                let made = self.disk.make_whiteout(&self.tree, at, name);
+                made.map_err(|error| error.about(path))?;
                 self.tree.insert(at, name, Child::Whiteout);
                 Ok(())
             }
@@ -299,7 +293,10 @@ impl<'a> Placer<'a> {
                 Found::Circle => return Err(UnpackError::Circle { path: shown(entry) }),
                 Found::Missing { at: above, name, rest: left } => {
                     if !name::is_plain(&name) {
-                        return Err(UnpackError::Name { path: shown(&name), what: "a link leads through it" });
+                        return Err(UnpackError::Name {
+                            path: shown(&name),
+                            what: "a link leads through it",
+                        });
                     }
                     self.implied_folders += 1;
                     at = self.make_folder(above, &name, Metadata::implied())?;
@@ -447,8 +444,7 @@ impl<'a> Placer<'a> {
             let (metadata, opaque) = (folder.metadata.clone(), folder.opaque);
             let path = self.tree.path(id);
             let file = self.disk.open_anew(&self.tree, id)?;
-            self.left_out.xattrs +=
-                u64::from(self.set_xattrs(&file, &metadata.xattrs, &path)?.is_some());
+            self.left_out.xattrs += u64::from(self.set_xattrs(&file, &metadata.xattrs, &path)?.is_some());
             if opaque {
                 fsetxattr(&file, OPAQUE, b"y", XattrFlags::empty()).doing("hide what is below", &path)?;
             }

@@ -24,7 +24,11 @@ pub(super) fn pieces(numbers: &[u64], real_size: u64, stored: u64) -> Result<Vec
         total += length;
         pieces.push(Piece { offset, length });
     }
-    if total == stored { Ok(pieces) } else { Err("the map of a file with holes has another length than its bytes") }
+    if total == stored {
+        Ok(pieces)
+    } else {
+        Err("the map of a file with holes has another length than its bytes")
+    }
 }
 
 /// Reads pieces as GNU's old headers hold them: 12 bytes of offset, 12 of length, up to the first empty one.

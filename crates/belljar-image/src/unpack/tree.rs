@@ -231,7 +231,9 @@ mod tests {
         let mut tree = Tree::new(Metadata::implied());
         let usr = tree.insert_folder(ROOT, b"usr", Metadata::implied());
         let bin = tree.insert_folder(usr, b"bin", Metadata::implied());
-        for (name, target) in [("bin", "usr/bin"), ("up", "../../usr/./bin/"), ("a", "b"), ("b", "a"), ("abs", "/usr")] {
+        for (name, target) in
+            [("bin", "usr/bin"), ("up", "../../usr/./bin/"), ("a", "b"), ("b", "a"), ("abs", "/usr")]
+        {
             tree.insert(ROOT, name.as_bytes(), Child::Link(target.as_bytes().into()));
         }
         tree.insert(usr, b"file", Child::Other);
