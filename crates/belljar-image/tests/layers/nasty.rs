@@ -271,10 +271,32 @@ fn whiteouts() -> Vec<(&'static str, Vec<Item>, Outcome)> {
 
 fn kinds() -> Vec<(&'static str, Vec<Item>, Outcome)> {
     vec![
-        ("brings a disk", vec![item(b'4', "sda").device(8, 0), file("a", "")], Tree(&["a file "])),
-        ("brings memory", vec![item(b'3', "mem").device(1, 1)], Tree(&[])),
-        ("brings a disk over a file", vec![file("a", "x"), item(b'4', "a").device(8, 0)], Tree(&[])),
-        ("links hard to a disk", vec![item(b'4', "sda").device(8, 0), hard("a", "sda")], Tree(&[])),
+        (
+            "brings a disk",
+            vec![item(b'4', "sda").device(8, 0), file("a", "")],
+            Tree(&["a file ", "sda whiteout"]),
+        ),
+        ("brings memory", vec![item(b'3', "mem").device(1, 1)], Tree(&["mem whiteout"])),
+        (
+            "brings a disk, then something else",
+            vec![
+                item(b'4', "a").device(8, 0),
+                file("a", "x"),
+                item(b'4', "b/d").device(8, 0),
+                file("b", "y"),
+            ],
+            Tree(&["a file x", "b file y"]),
+        ),
+        (
+            "brings a disk over a file",
+            vec![file("a", "x"), item(b'4', "a").device(8, 0)],
+            Tree(&["a whiteout"]),
+        ),
+        (
+            "links hard to a disk",
+            vec![item(b'4', "sda").device(8, 0), hard("a", "sda")],
+            Tree(&["a whiteout", "sda whiteout"]),
+        ),
         ("is in a disk", vec![item(b'4', "sda").device(8, 0), file("sda/a", "")], Refused("no folder")),
         ("brings a pipe", vec![item(b'6', "a").mode(0o622)], Tree(&["a pipe"])),
         ("brings an unknown kind", vec![item(b'Q', "a")], Refused("of a kind that layers do not have: 'Q'")),
