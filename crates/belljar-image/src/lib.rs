@@ -1,6 +1,7 @@
 //! Images without a daemon: what a reference means, how images are had, kept, made and pinned.
 
 pub mod digest;
+pub mod dockerfile;
 pub mod fingerprint;
 pub mod host;
 pub mod oci;
