@@ -4,5 +4,7 @@ pub mod digest;
 pub mod dockerfile;
 pub mod fingerprint;
 pub mod host;
+pub mod ignore;
+pub mod lint;
 pub mod oci;
 pub mod reference;
