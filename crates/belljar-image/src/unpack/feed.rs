@@ -1,0 +1,153 @@
+//! The bytes of a layer: decompressed and hashed on a thread of its own, handed on in large pieces.
+
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+use super::{Limits, UnpackError};
+use crate::compression;
+use crate::digest::{Digest, Hashed};
+
+/// The length of a piece: enough that handing it on costs nothing.
+const PIECE: usize = 256 << 10;
+/// How many pieces may wait.
+const WAITING: usize = 16;
+/// Up to here a stream may swell as it likes: small layers of zeros are common.
+const SWELLING_ALLOWED: u64 = 256 << 20;
+
+/// The end that fills pieces.
+pub(super) struct Pump {
+    pieces: SyncSender<Vec<u8>>,
+    empty: Receiver<Vec<u8>>,
+}
+
+/// The end that takes from them.
+pub(super) struct Feed {
+    pieces: Receiver<Vec<u8>>,
+    empty: Sender<Vec<u8>>,
+    piece: Vec<u8>,
+    taken: usize,
+    position: u64,
+}
+
+/// Both ends.
+pub(super) fn feed() -> (Pump, Feed) {
+    let (full, pieces) = sync_channel(WAITING);
+    let (spent, empty) = channel();
+    let pump = Pump { pieces: full, empty };
+    (pump, Feed { pieces, empty: spent, piece: Vec::new(), taken: 0, position: 0 })
+}
+
+/// Counts what is read, for somebody who cannot ask the reader.
+struct Counted<'a, R> {
+    reader: R,
+    bytes: &'a AtomicU64,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Pump {
+    /// Hands on everything, to the very end, and names it; nothing when nobody takes it any more.
+    pub(super) fn run(
+        self,
+        archive: impl Read + Send,
+        limits: &Limits,
+    ) -> Result<Option<(Digest, u64)>, UnpackError> {
+        let compressed = AtomicU64::new(0);
+        let source = Counted { reader: archive, bytes: &compressed };
+        let mut content = Hashed::new(compression::open(source)?);
+        loop {
+            let mut piece = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
+            piece.clear();
+            let count = (&mut content).take(PIECE as u64).read_to_end(&mut piece)?;
+            if count == 0 {
+                let (digest, bytes, _) = content.finish();
+                return Ok(Some((digest, bytes)));
+            }
+            check(Hashed::bytes(&content), compressed.load(Ordering::Relaxed), limits)?;
+            if self.pieces.send(piece).is_err() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn check(bytes: u64, compressed: u64, limits: &Limits) -> Result<(), UnpackError> {
+    if bytes > limits.bytes {
+        return Err(UnpackError::TooManyBytes { limit: limits.bytes });
+    }
+    if bytes > SWELLING_ALLOWED && bytes / compressed.max(1) > limits.swelling {
+        return Err(UnpackError::Swells { limit: limits.swelling });
+    }
+    Ok(())
+}
+
+impl Feed {
+    /// How many bytes were taken.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// What can be had without waiting, or the next piece; nothing at the end.
+    pub(super) fn peek(&mut self) -> &[u8] {
+        if self.taken == self.piece.len() {
+            let next = self.pieces.recv().unwrap_or_default();
+            let spent = std::mem::replace(&mut self.piece, next);
+            self.taken = 0;
+            // The other end may be done already.
+            let _ = self.empty.send(spent);
+        }
+        &self.piece[self.taken..]
+    }
+
+    /// Takes as many of the bytes that [`Feed::peek`] showed.
+    pub(super) fn take(&mut self, count: usize) {
+        let count = count.min(self.piece.len() - self.taken);
+        self.taken += count;
+        self.position += count as u64;
+    }
+
+    /// Fills the buffer as far as there is something.
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let piece = self.peek();
+            let count = piece.len().min(buffer.len() - filled);
+            if count == 0 {
+                break;
+            }
+            buffer[filled..filled + count].copy_from_slice(&piece[..count]);
+            self.take(count);
+            filled += count;
+        }
+        filled
+    }
+
+    /// Passes over so many bytes.
+    pub(super) fn skip(&mut self, count: u64) -> Result<(), UnpackError> {
+        let mut left = count;
+        while left > 0 {
+            let there = self.peek().len() as u64;
+            if there == 0 {
+                return Err(UnpackError::Truncated);
+            }
+            let step = there.min(left);
+            self.take(usize::try_from(step).unwrap_or(usize::MAX));
+            left -= step;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that is left.
+    pub(super) fn drain(&mut self) {
+        while !self.peek().is_empty() {
+            self.take(self.piece.len());
+        }
+    }
+}
