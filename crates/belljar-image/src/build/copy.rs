@@ -119,7 +119,9 @@ impl<'a> Plan<'a> {
     ) -> Result<(), BuildError> {
         if found.meta.is_dir() {
             let folder = self.target.resolve(&place.path).map_err(BuildError::read(&place.path))?;
-            self.folders(&folder)?;
+            // As with Docker, only the last folder belongs to the new owner when a folder is copied.
+            self.folders(parent(&folder), Owner::default())?;
+            self.folders(&folder, self.owner)?;
             return self.contents(origin, found, &folder, 0).map_err(BuildError::read(source))?;
         }
         let path = self.file_place(place, name)?;
@@ -144,7 +146,7 @@ impl<'a> Plan<'a> {
         match self.target.find(&folder).map_err(BuildError::read(path))? {
             Some(found) if found.meta.is_dir() => Ok(()),
             Some(_) => Err(BuildError::NotAFolder(path.to_owned())),
-            None => self.folders(&folder),
+            None => self.folders(&folder, self.owner),
         }
     }
 
@@ -158,12 +160,12 @@ impl<'a> Plan<'a> {
         if occupied.is_some_and(|found| found.meta.is_dir()) {
             return Err(BuildError::OverFolder(path));
         }
-        self.folders(path.rsplit_once('/').map_or("", |(folder, _)| folder))?;
+        self.folders(parent(&path), self.owner)?;
         Ok(path)
     }
 
     /// Every folder on the way: as it is below, or new.
-    fn folders(&mut self, path: &str) -> Result<(), BuildError> {
+    fn folders(&mut self, path: &str, new: Owner) -> Result<(), BuildError> {
         let mut walked = String::new();
         for part in path.split('/').filter(|part| !part.is_empty()) {
             walked = join(&walked, part);
@@ -174,7 +176,7 @@ impl<'a> Plan<'a> {
             let (owner, mode) = match &below {
                 Some(found) if found.meta.is_dir() => (owner_of(found), mode_of(found)),
                 Some(_) => return Err(BuildError::NotAFolder(walked)),
-                None => (self.owner, 0o755),
+                None => (new, 0o755),
             };
             self.put(walked.clone(), Entry { content: Content::Folder, owner, mode })?;
         }
@@ -323,6 +325,10 @@ impl Destination {
         let is_folder = written.ends_with('/') || matches!(written, "." | "..") || written.ends_with("/.");
         Destination { path: clean(&rooted).trim_start_matches('/').to_owned(), is_folder }
     }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn base(path: &str) -> &str {

@@ -187,17 +187,23 @@ impl Build<'_> {
             Instruction::Run(run) => self.run(stage, state, run),
             Instruction::Workdir(path) => self.workdir(state, path),
             Instruction::Arg(arguments) => self.arguments(state, arguments),
-            Instruction::Cmd(command) => Ok(state.cmd(command)),
-            Instruction::Entrypoint(command) => Ok(state.entrypoint(command)),
+
             Instruction::Env(pairs) => state.env(pairs),
             Instruction::Expose(ports) => state.expose(ports),
-            Instruction::Healthcheck(check) => Ok(state.health(check)),
+
             Instruction::Label(pairs) => state.label(pairs),
-            Instruction::Maintainer(name) => Ok(state.note_setting(&format!("MAINTAINER {name}"))),
-            Instruction::Shell(shell) => Ok(state.set_shell(shell)),
+
             Instruction::Stopsignal(signal) => state.stop_signal(signal),
             Instruction::User(user) => state.user(user),
             Instruction::Volume(volumes) => state.volume(volumes),
+            Instruction::Cmd(_)
+            | Instruction::Entrypoint(_)
+            | Instruction::Healthcheck(_)
+            | Instruction::Maintainer(_)
+            | Instruction::Shell(_) => {
+                plain_setting(state, &step.instruction);
+                Ok(())
+            }
         }
     }
 
@@ -449,6 +455,18 @@ impl Build<'_> {
                 ownership: *ownership,
             },
         })
+    }
+}
+
+/// A setting that cannot fail: nothing is filled in.
+fn plain_setting(state: &mut State, instruction: &Instruction) {
+    match instruction {
+        Instruction::Cmd(command) => state.cmd(command),
+        Instruction::Entrypoint(command) => state.entrypoint(command),
+        Instruction::Healthcheck(check) => state.health(check),
+        Instruction::Maintainer(name) => state.note_setting(&format!("MAINTAINER {name}")),
+        Instruction::Shell(shell) => state.set_shell(shell),
+        _ => {}
     }
 }
 

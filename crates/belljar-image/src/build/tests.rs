@@ -146,7 +146,7 @@ fn copies_follow_dockers_rules_for_places() {
         ("COPY *.txt /x/", &["x/a.txt", "x/b.txt"]),
         ("COPY d*/s*/d /x/", &["x/d"]),
         ("COPY a.txt dir /x/", &["x/a.txt", "x/c", "x/link -> c", "x/sub/d"]),
-        ("COPY --exclude=sub --exclude=*/link dir /x", &["x/c", "x/link -> c", "x/sub/d"]),
+        ("COPY --exclude=sub --exclude=link dir /x", &["x/c", "x/link -> c", "x/sub/d"]),
         ("COPY --exclude=dir/sub --exclude=*/link dir /x", &["x/c"]),
         ("COPY ../../a.txt /x", &["x"]),
         ("ADD a.txt /x", &["x"]),
@@ -205,12 +205,12 @@ fn what_cannot_be_copied_is_refused_with_its_step() {
         ("COPY dir /a/\nCOPY a /", "a folder"),
         ("ADD https://x.example/y /x", "from afar"),
         ("COPY --from=later a /x", "not there"),
-        ("COPY --from=7 a /x", "no stage"),
         ("RUN fail 3", "exit code 3"),
     ] {
         let told = ground.refusal(&format!("FROM scratch\n{line}"));
         assert!(told.contains(part) && told.contains("step"), "{line}: {told}");
     }
+    assert!(ground.refusal("FROM scratch\nCOPY --from=7 a /x").contains("no stage `7`"));
     let told = ground.refusal("FROM scratch\nRUN fail 3");
     assert!(told.contains("line 29") && !told.contains("line 9\n"), "{told}");
 }
