@@ -341,7 +341,8 @@ impl Build<'_> {
         let step = self.run_step(stage, state, run)?;
         let described =
             serde_json::to_string(&step).map_err(|error| BuildError::read("the step")(error.into()))?;
-        let key = key("run", state, &described);
+        // The time and the owners are in the layer, so they are in the key.
+        let key = key("run", state, &format!("{} {:?}\n{described}", self.spec.epoch, self.spec.owners));
         let made = match self.known(key)? {
             Some(made) => made,
             None => {

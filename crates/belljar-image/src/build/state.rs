@@ -136,21 +136,20 @@ impl State {
 
     pub(super) fn expose(&mut self, ports: &[String]) -> Result<(), BuildError> {
         let values = |name: &str| self.value(name);
-        let mut all = Vec::new();
+        let (mut all, mut told) = (Vec::new(), Vec::new());
         for word in ports {
             let error = |source| BuildError::Word { word: word.clone(), source };
             for port in words::expand_words(word, self.escape, &values).map_err(error)? {
-                all.extend(self::ports(&port).ok_or(BuildError::Port(port))?);
+                all.extend(self::ports(&port).ok_or_else(|| BuildError::Port(port.clone()))?);
+                told.push(port);
             }
         }
         if all.len() > MOST_PORTS {
             return Err(BuildError::TooMuch);
         }
-        all.sort();
-        all.dedup();
         let empty = serde_json::Value::Object(serde_json::Map::new());
         self.config.config.exposed_ports.extend(all.iter().map(|port| (port.clone(), empty.clone())));
-        self.note_setting(&format!("EXPOSE {}", all.join(" ")));
+        self.note_setting(&format!("EXPOSE {}", told.join(" ")));
         Ok(())
     }
 

@@ -285,6 +285,9 @@ fn results_are_used_again_while_nothing_they_depend_on_changed() {
     spec.arguments.insert("NOBODY".to_owned(), "2".to_owned());
     let other = ground.build(&spec).unwrap();
     assert_eq!((cached(&other), other.built.unused.as_slice()), (1, &["NOBODY".to_owned()][..]));
+    let mut later = ground.spec(file);
+    later.epoch = 1;
+    assert_eq!(cached(&ground.build(&later).unwrap()), 0);
     ground.put("a", "2");
     assert_eq!(cached(&ground.make(file)), 0);
     spec.cache = Cache::Ignore;
