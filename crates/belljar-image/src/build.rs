@@ -8,8 +8,10 @@ mod archive;
 mod copy;
 mod depot;
 mod execute;
+mod owner;
 mod stages;
 mod state;
+mod tail;
 mod view;
 
 use std::collections::BTreeMap;

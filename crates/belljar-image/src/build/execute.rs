@@ -1,13 +1,15 @@
 //! The build itself: the needed stages in order, each step once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Seek};
 use std::path::PathBuf;
 use std::time::Instant;
 
 use super::copy::{Destination, Origin, Owner, Plan};
+use super::owner::{mode, owner_by_name};
 use super::state::State;
+use super::tail::Tail;
 use super::view::View;
 use super::{
     Base, BuildError, BuildEvent, BuildSpec, Built, Cache, Depot, Made, RunStep, Runner, StepFile, StepMount,
@@ -20,11 +22,6 @@ use crate::dockerfile::{
 use crate::ignore::Ignore;
 use crate::pack;
 
-/// How many of a command's last lines an error shows, and how long one may be.
-const LAST_LINES: usize = 20;
-const LONGEST_LINE: usize = 2000;
-/// What the files of users and groups may be long.
-const MOST_USERS: u64 = 4 << 20;
 /// What one RUN may leave.
 const MOST_LEFT: u64 = 256 << 30;
 
@@ -533,60 +530,4 @@ fn refuse_special(keyword: &str, path: &str, view: &View) -> Result<(), BuildErr
         return Err(BuildError::Unsupported("ADD of an archive", "unpack it in a RUN, or COPY it as it is"));
     }
     Ok(())
-}
-
-fn mode(text: &str) -> Result<u32, BuildError> {
-    let number = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
-    number.ok_or_else(|| BuildError::Mode(text.to_owned()))
-}
-
-/// `user`, `user:group`, by name or number; a user's own group is that of the image's list, or its number.
-fn owner_by_name(view: &View, text: &str) -> Result<Owner, BuildError> {
-    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    let number = |name: &str, file: &str| -> Result<u32, BuildError> {
-        let missing = || BuildError::NoUser(name.to_owned());
-        if let Ok(number) = name.parse() {
-            return Ok(number);
-        }
-        let list = view.text(file, MOST_USERS).map_err(BuildError::read(file))?.ok_or_else(missing)?;
-        let fields =
-            list.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|f| f.first() == Some(&name));
-        fields.and_then(|fields| fields.get(2)?.parse().ok()).ok_or_else(missing)
-    };
-    let uid = number(user, "etc/passwd")?;
-    let gid = match group {
-        Some(group) => number(group, "etc/group")?,
-        None => number(user, "etc/group").unwrap_or(uid),
-    };
-    Ok(Owner { uid, gid })
-}
-
-/// The last lines of an output.
-#[derive(Default)]
-struct Tail {
-    lines: VecDeque<Vec<u8>>,
-}
-
-impl Tail {
-    fn add(&mut self, bytes: &[u8]) {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.lines.back().is_none_or(|line| line.ends_with(b"\n")) {
-                self.lines.push_back(Vec::new());
-            }
-            if let Some(line) = self.lines.back_mut() {
-                let room = LONGEST_LINE.saturating_sub(line.len());
-                line.extend_from_slice(&part[..part.len().min(room)]);
-                if part.ends_with(b"\n") && !line.ends_with(b"\n") {
-                    line.push(b'\n');
-                }
-            }
-            if self.lines.len() > LAST_LINES {
-                self.lines.pop_front();
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        self.lines.iter().map(|line| String::from_utf8_lossy(line)).collect()
-    }
 }

@@ -32,7 +32,7 @@ pub(super) fn target(file: &Dockerfile, target: Option<&str>) -> Result<usize, B
 pub(super) fn needed(file: &Dockerfile, target: usize, bases: &[String]) -> Result<Vec<usize>, BuildError> {
     let mut needed = vec![false; target + 1];
     needed[target] = true;
-    for number in (0..=target).rev().filter(|_| true) {
+    for number in (0..=target).rev() {
         if !needed[number] {
             continue;
         }
