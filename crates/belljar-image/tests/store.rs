@@ -1,4 +1,10 @@
 //! The store from outside: crashes, other processes, damage, space, names, and every format images come in.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and tells by printing, in its helpers too"
+)]
 
 #[path = "store/blobs.rs"]
 mod blobs;

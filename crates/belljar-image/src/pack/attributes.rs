@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{fgetxattr, flistxattr};
+use rustix::fs::{fgetxattr, flistxattr, flistxattr_query};
 use rustix::io::Errno;
 
 use crate::unpack::xattr::{self, Xattr};
@@ -34,9 +34,8 @@ pub(super) fn read(file: &OwnedFd) -> Result<Attributes, Errno> {
 }
 
 fn names(file: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
-    // Most files have none, and a question without room for an answer is quick.
-    let none: &mut [u8] = &mut [];
-    match flistxattr(file, none) {
+    // Most files have none, and asking how many is quick.
+    match flistxattr_query(file) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Ok(_) => {}
         Err(errno) => return Err(errno),

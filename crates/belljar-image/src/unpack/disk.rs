@@ -95,8 +95,9 @@ impl Disk {
 
     /// Makes what overlays take for "nothing of that name below".
     pub(super) fn make_whiteout(&mut self, tree: &Tree, at: Id, name: &[u8]) -> Result<(), UnpackError> {
-        let nothing = Mode::empty();
-        mknodat(self.folder(tree, at)?, name, FileType::CharacterDevice, nothing, 0).doing("hide", name)
+        let folder = self.folder(tree, at)?;
+        mknodat(&folder, name, FileType::CharacterDevice, Mode::empty(), 0).doing("hide", name)?;
+        Disk::date(&folder, name, (0, 0))
     }
 
     /// Removes something that is no folder.

@@ -158,7 +158,8 @@ impl<'a> Placer<'a> {
         self.clear(spot.at, spot.name)?;
         let plain = entry.mode & !self.disk.grantable == 0 && entry.xattrs.is_empty();
         let mode = if plain { entry.mode } else { 0o600 };
-        let file = self.disk.make_file(&self.tree, spot.at, spot.name, mode)?;
+        let made = self.disk.make_file(&self.tree, spot.at, spot.name, mode);
+        let file = made.map_err(|error| error.about(spot.path))?;
         match &entry.map {
             None => archive.body(entry.size, |piece| write_all(&file, piece).doing("write", spot.path))?,
             Some(map) => fill_pieces(&file, map, entry.size, archive, spot.path)?,
@@ -249,9 +250,11 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Devices of a stranger are none of this machine's business; what the layer had there before is gone all the same.
+    /// Devices of a stranger are none of this machine's business. Nothing is there in their place, not even what lower
+    /// layers have of that name.
     fn leave_device(&mut self, spot: Spot<'_>) -> Result<(), UnpackError> {
         self.clear(spot.at, spot.name)?;
+        self.disk.make_whiteout(&self.tree, spot.at, spot.name).map_err(|error| error.about(spot.path))?;
         self.left_out.devices += 1;
         self.tree.insert(spot.at, spot.name, Child::LeftOut);
         Ok(())
@@ -267,9 +270,10 @@ impl<'a> Placer<'a> {
                 self.make_opaque(id);
                 Ok(())
             }
-            Some(Child::Link(_) | Child::Other | Child::Whiteout) => Ok(()),
-            Some(Child::LeftOut) | None => {
-                self.disk.make_whiteout(&self.tree, at, name).map_err(|error| error.about(path))?;
+            Some(Child::Link(_) | Child::Other | Child::Whiteout | Child::LeftOut) => Ok(()),
+            None => {
+                let made = self.disk.make_whiteout(&self.tree, at, name);
+                made.map_err(|error| error.about(path))?;
                 self.tree.insert(at, name, Child::Whiteout);
                 Ok(())
             }
@@ -322,7 +326,6 @@ impl<'a> Placer<'a> {
     fn clear(&mut self, at: Id, name: &[u8]) -> Result<(), UnpackError> {
         match self.tree.child(at, name) {
             None => return Ok(()),
-            Some(Child::LeftOut) => {}
             Some(Child::Folder(id)) => {
                 let id = *id;
                 self.clear_folder(id)?;
@@ -346,12 +349,11 @@ impl<'a> Placer<'a> {
         for folder in inner.into_iter().rev() {
             for (name, child) in self.tree.children(folder) {
                 match child {
-                    Child::LeftOut => {}
                     Child::Folder(id) => {
                         self.disk.remove_folder(&self.tree, folder, &name, id)?;
                         self.tree.forget(id);
                     }
-                    Child::Link(_) | Child::Whiteout | Child::Other => {
+                    Child::Link(_) | Child::Whiteout | Child::LeftOut | Child::Other => {
                         self.disk.remove(&self.tree, folder, &name)?;
                     }
                 }

@@ -24,7 +24,7 @@ pub(super) enum Child {
     Link(Box<[u8]>),
     /// Hides what lower layers have of that name.
     Whiteout,
-    /// Was in the layer and is not on disk.
+    /// A device that is not made; on disk it hides what lower layers have of that name.
     LeftOut,
     /// A file or a pipe.
     Other,
