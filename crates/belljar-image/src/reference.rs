@@ -8,6 +8,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::digest::Digest;
+use crate::oci::Settings;
+
 pub use found::{Form, Found};
 pub use name::{DEFAULT_REGISTRY, Name, NameError};
 pub use written::{Daemon, Prefix, Reference, SyntaxError};
@@ -19,6 +22,25 @@ pub enum Image {
     Host,
     /// A root directory.
     Directory(PathBuf),
+    /// An image in the store.
+    Stored(Box<StoredRoot>),
+}
+
+/// What an engine needs to know of an image in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRoot {
+    /// What a person calls it.
+    pub reference: String,
+    /// What names it everywhere.
+    pub config_digest: Digest,
+    /// The names of its layers, the lowest first.
+    pub diff_ids: Vec<Digest>,
+    /// Its layers, unpacked, the lowest first.
+    pub layers: Vec<PathBuf>,
+    /// Locked, shared, while it is used: then nobody takes it away.
+    pub lock: PathBuf,
+    /// What it says about its containers.
+    pub settings: Settings,
 }
 
 /// Why a reference means no image.
@@ -97,6 +119,7 @@ impl fmt::Display for Image {
         match self {
             Image::Host => f.write_str("host"),
             Image::Directory(path) => write!(f, "{}", path.display()),
+            Image::Stored(root) => f.write_str(&root.reference),
         }
     }
 }

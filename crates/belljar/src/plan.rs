@@ -95,10 +95,13 @@ pub struct ResolvedCommit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedImage {
-    /// The image as the engine is to find it: `host`, or a path.
+    /// The image as it was asked for: `host`, a path, a name.
     pub reference: String,
     /// What it is.
     pub kind: ImageKind,
+    /// What pins it, where something does: the digest of its configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_digest: Option<String>,
 }
 
 /// What a root file system is.
@@ -109,6 +112,8 @@ pub enum ImageKind {
     Host,
     /// A root directory.
     Directory,
+    /// An image in the store.
+    Stored,
 }
 
 /// Who runs the commands.
@@ -215,6 +220,8 @@ struct Portable<'a> {
     commit: &'a str,
     pinned_by: PinnedBy,
     image_kind: ImageKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_digest: &'a Option<String>,
     workdir: &'a str,
     user: &'a PlannedUser,
     hostname: &'a str,
@@ -266,7 +273,7 @@ impl Plan {
             format, task_id, suite, labels, workdir, user, hostname, umask, env, shell, patches, phases,
             limits, isolation, expectation, collect,
             repo: PlannedRepo { url: _, commit, pinned_by },
-            image: PlannedImage { reference: _, kind },
+            image: PlannedImage { reference: _, kind, config_digest },
         } = self;
         Portable {
             format: *format,
@@ -276,6 +283,7 @@ impl Plan {
             commit,
             pinned_by: *pinned_by,
             image_kind: *kind,
+            config_digest,
             workdir,
             user,
             hostname,

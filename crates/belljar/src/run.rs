@@ -47,11 +47,12 @@ impl Task {
     }
 
     fn planned_image(&self) -> PlannedImage {
-        let kind = match self.image {
-            Image::Host => ImageKind::Host,
-            Image::Directory(_) => ImageKind::Directory,
+        let (kind, config_digest) = match &self.image {
+            Image::Host => (ImageKind::Host, None),
+            Image::Directory(_) => (ImageKind::Directory, None),
+            Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
         };
-        PlannedImage { reference: self.image.to_string(), kind }
+        PlannedImage { reference: self.image.to_string(), kind, config_digest }
     }
 }
 

@@ -284,7 +284,7 @@ impl Sandboxes {
             cells: self.engine.cells.clone(),
             root: embedded::root(&image),
             image: image.to_string(),
-            holds: Vec::new(),
+            holds: embedded::holds(&image),
             workspace,
             certificates: host::certificates(),
             guest: Guest {

@@ -165,6 +165,16 @@ impl Stages<'_> {
                 locators: BTreeMap::from([("path".to_owned(), json!(path.display().to_string()))]),
                 pinned: false,
             },
+            Image::Stored(stored) => ImageRecord {
+                reference,
+                kind: "oci".to_owned(),
+                identity: BTreeMap::from([
+                    ("config_digest".to_owned(), json!(stored.config_digest)),
+                    ("diff_ids".to_owned(), json!(stored.diff_ids)),
+                ]),
+                locators: BTreeMap::new(),
+                pinned: true,
+            },
         };
         self.event(EventKind::ImageResolved { image })
     }

@@ -115,9 +115,8 @@ impl Runner<'_> {
     fn guarded_files(&self) -> Vec<PathBuf> {
         let inside = match self.image {
             Image::Host => Vec::new(),
-            Image::Directory(root) => {
-                IMAGE_PLACES.iter().map(|place| root.join(place)).filter(|path| path.exists()).collect()
-            }
+            Image::Directory(root) => places_in(root),
+            Image::Stored(stored) => stored.layers.iter().flat_map(|root| places_in(root)).collect(),
         };
         self.guarded.iter().cloned().chain(inside).collect()
     }
@@ -128,6 +127,10 @@ impl Runner<'_> {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         Ground::lay(self.scratch, format!("row-{}-{number}-{}", std::process::id(), row.name), row)
     }
+}
+
+fn places_in(root: &Path) -> Vec<PathBuf> {
+    IMAGE_PLACES.iter().map(|place| root.join(place)).filter(|path| path.exists()).collect()
 }
 
 /// A runner at work.

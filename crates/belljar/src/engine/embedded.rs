@@ -134,7 +134,7 @@ impl Embedded {
             cells: self.cells.clone(),
             root: root(&order.image),
             image: order.image.to_string(),
-            holds: Vec::new(),
+            holds: holds(&order.image),
             workspace: Workspace::Host {
                 source: order.workspace.clone(),
                 target: PathBuf::from(&order.workdir),
@@ -196,6 +196,15 @@ pub(crate) fn root(image: &Image) -> Root {
     match image {
         Image::Directory(path) => Root::Layers(vec![path.clone()]),
         Image::Host => Root::Pieces(host::pieces().into_iter().map(piece).collect()),
+        Image::Stored(stored) => Root::Layers(stored.layers.clone()),
+    }
+}
+
+/// What is locked while a cell of an image lives.
+pub(crate) fn holds(image: &Image) -> Vec<PathBuf> {
+    match image {
+        Image::Directory(_) | Image::Host => Vec::new(),
+        Image::Stored(stored) => vec![stored.lock.clone()],
     }
 }
 

@@ -47,6 +47,10 @@ impl Plan {
         let image = match self.image.kind {
             ImageKind::Host => "this machine's own system, read-only (cannot be pinned)".to_owned(),
             ImageKind::Directory => format!("the root directory {}", shown(&self.image.reference)),
+            ImageKind::Stored => {
+                let digest = self.image.config_digest.as_deref().unwrap_or("no digest");
+                format!("{} ({digest})", shown(&self.image.reference))
+            }
         };
         let isolation = match self.isolation {
             Isolation::Full => "full: refuse to run what cannot be enforced",
