@@ -73,8 +73,10 @@ pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
 fn begin() {
     kernel::map_code();
     kernel::set_name(c"belljar-keeper");
-    // Signals of the client's terminal are the client's business.
+    // Signals of the client's terminal are the client's business, and so is what it does about signals.
     let _ = rustix::process::setsid();
+    let _ = kernel::reset_signals();
+    kernel::ignore(libc::SIGPIPE);
     kernel::wait_for_children();
 }
 
