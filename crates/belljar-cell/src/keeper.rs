@@ -481,6 +481,9 @@ impl Keeper {
         errand: &Errand,
         streams: Vec<OwnedFd>,
     ) -> Result<Option<Answer>, Failure> {
+        if self.clients.get(&number).is_some_and(|client| client.interrupted.is_some()) {
+            return Err(Failure::new("the copy was ended before it began"));
+        }
         let stream = streams.into_iter().next().ok_or_else(|| Failure::new("no stream came along"))?;
         let command = self.take_number();
         let running = Running::send(&self.site, command, errand, stream)?;

@@ -874,6 +874,16 @@ fn a_copy_that_the_guest_kills_is_told_as_cut_short_and_is_no_command() {
 }
 
 #[test]
+fn a_copy_is_not_begun_when_its_end_was_asked_for_before() {
+    with_cell(Ground::spec, |_, cell| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        cell.interrupter().interrupt(Stop::Interrupted).unwrap();
+        let refused = cell.put("/tmp/new", (1 << 20, 10), reader.as_fd());
+        assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
+    });
+}
+
+#[test]
 fn a_full_disk_is_told_and_is_not_a_lack_of_memory() {
     with_cell(
         |ground| {
