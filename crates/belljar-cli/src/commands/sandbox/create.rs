@@ -6,12 +6,15 @@ use belljar::{Code, Fault};
 
 use super::order;
 use crate::args::CreateArguments;
+use crate::place::Place;
 use crate::signals::Bell;
 use crate::voice::{Output, Voice, data, json};
 
 /// Makes a sandbox and prints its id, and nothing else.
 pub(crate) fn perform(arguments: &CreateArguments, voice: Voice) -> Result<u8, Fault> {
     let image = arguments.positional.as_ref().or(arguments.image.as_ref()).map_or("host", String::as_str);
+    let images = Place::find()?.images(arguments.make.fetch.owners)?;
+    let image = order::image(&images, image, arguments.make.fetch, voice)?;
     let recipe = order::recipe(image, &arguments.make, &arguments.share, Network::None)?;
     let sandboxes = order::sandboxes()?;
     // Who ends us before the id is printed must not be left with a sandbox that nobody knows.
