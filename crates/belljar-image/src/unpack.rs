@@ -7,10 +7,12 @@
 mod archive;
 mod disk;
 mod feed;
+mod file;
 mod header;
 mod name;
 mod pax;
 mod place;
+pub(crate) mod seen;
 mod sparse;
 mod tree;
 pub(crate) mod xattr;
@@ -18,13 +20,16 @@ pub(crate) mod xattr;
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::thread;
 
+use crate::compression::Compression;
 use crate::digest::Digest;
 use archive::Archive;
 use disk::Disk;
 use feed::Feed;
 use place::Placer;
+use seen::Seen;
 
 /// Who owns what is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +87,17 @@ pub struct Unpacked {
     pub implied_folders: u64,
     /// Whether it hides all layers below it; overlays do not look for that at the root, so whoever mounts must.
     pub opaque: bool,
+    /// How it came.
+    pub compression: Compression,
+    /// Everything as it is on the disk now, by path from `.`, in no order.
+    pub(crate) seen: Vec<(Vec<u8>, Rc<Seen>)>,
+}
+
+impl Unpacked {
+    /// Whether the tar is all there was, as it came: then its name is the name of what came.
+    pub(crate) fn is_whole_of(&self, length: u64) -> bool {
+        self.compression == Compression::Plain && self.bytes == length
+    }
 }
 
 /// Entries that belong to others than 0:0.
@@ -277,10 +293,12 @@ pub fn unpack(
     // What is wrong with the source is the cause of what was found wrong with the entries.
     let stream = pumped?;
     let placer = placed?;
-    let (diff_id, bytes) = stream.ok_or(UnpackError::Truncated)?;
+    let stream = stream.ok_or(UnpackError::Truncated)?;
     Ok(Unpacked {
-        diff_id,
-        bytes,
+        diff_id: stream.digest,
+        bytes: stream.bytes,
+        compression: stream.compression,
+        seen: placer.seen(),
         entries: placer.entries,
         owners: placer.foreign,
         left_out: placer.left_out,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use super::{Limits, UnpackError};
-use crate::compression;
+use crate::compression::{self, Compression};
 use crate::digest::{Digest, Hashed};
 
 /// The length of a piece: enough that handing it on costs nothing.
@@ -28,6 +28,13 @@ pub(super) struct Feed {
     piece: Vec<u8>,
     taken: usize,
     position: u64,
+}
+
+/// What passed.
+pub(super) struct Stream {
+    pub(super) digest: Digest,
+    pub(super) bytes: u64,
+    pub(super) compression: Compression,
 }
 
 /// Both ends.
@@ -58,17 +65,17 @@ impl Pump {
         self,
         archive: impl Read + Send,
         limits: &Limits,
-    ) -> Result<Option<(Digest, u64)>, UnpackError> {
+    ) -> Result<Option<Stream>, UnpackError> {
         let compressed = AtomicU64::new(0);
         let source = Counted { reader: archive, bytes: &compressed };
-        let mut content = Hashed::new(compression::open(source)?);
+        let (compression, content) = compression::tell(source)?;
+        let mut content = Hashed::new(content);
         loop {
-            let mut piece = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
-            piece.clear();
-            let count = (&mut content).take(PIECE as u64).read_to_end(&mut piece)?;
-            if count == 0 {
+            let mut piece = self.empty.try_recv().unwrap_or_default();
+            fill(&mut content, &mut piece)?;
+            if piece.is_empty() {
                 let (digest, bytes, _) = content.finish();
-                return Ok(Some((digest, bytes)));
+                return Ok(Some(Stream { digest, bytes, compression }));
             }
             check(Hashed::bytes(&content), compressed.load(Ordering::Relaxed), limits)?;
             if self.pieces.send(piece).is_err() {
@@ -76,6 +83,22 @@ impl Pump {
             }
         }
     }
+}
+
+/// Reads a whole piece, or up to the end.
+fn fill(content: &mut impl Read, piece: &mut Vec<u8>) -> io::Result<()> {
+    piece.resize(PIECE, 0);
+    let mut filled = 0;
+    while filled < PIECE {
+        match content.read(&mut piece[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    piece.truncate(filled);
+    Ok(())
 }
 
 fn check(bytes: u64, compressed: u64, limits: &Limits) -> Result<(), UnpackError> {

@@ -96,7 +96,7 @@ fn killed_at_any_time(more: &[(&str, &str)]) {
     assert!(killed.command(0, more).status().unwrap().success());
     let whole = start.elapsed();
     killed.place.store.evict_to(0, Evict::Everything).unwrap();
-    const TIMES: u32 = 20;
+    const TIMES: u32 = 50;
     let mut cut_short = 0;
     for number in 0..TIMES {
         let mut child = killed.command(0, more).spawn().unwrap();
