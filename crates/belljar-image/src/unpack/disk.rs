@@ -95,7 +95,12 @@ impl Disk {
     }
 
     /// Makes what overlays take for "nothing of that name below".
-    pub(super) fn make_whiteout(&mut self, tree: &Tree, at: Id, name: &[u8]) -> Result<Rc<Seen>, UnpackError> {
+    pub(super) fn make_whiteout(
+        &mut self,
+        tree: &Tree,
+        at: Id,
+        name: &[u8],
+    ) -> Result<Rc<Seen>, UnpackError> {
         let folder = self.folder(tree, at)?;
         mknodat(&folder, name, FileType::CharacterDevice, Mode::empty(), 0).doing("hide", name)?;
         Disk::date(&folder, name, (0, 0))?;

@@ -9,7 +9,7 @@ use rustix::io::{Errno, pwrite, write};
 
 use super::archive::{Archive, Entry};
 use super::disk::Doing;
-use super::seen::Seen;
+use super::seen::{Seen, attributes_of};
 use super::sparse::Piece;
 use super::{UnpackError, shown};
 use crate::digest::Hashed;
@@ -34,13 +34,14 @@ pub(super) fn fill(
 }
 
 /// What an open file is like now; what is in it is known.
-pub(super) fn see(file: &OwnedFd, content: String, has_attributes: bool, path: &[u8]) -> Result<Rc<Seen>, UnpackError> {
-    let seen = Seen::new(&fstat(file).doing("look at", path)?, content);
-    if !has_attributes {
-        return Ok(Rc::new(seen));
-    }
-    let source = |source| UnpackError::Place { operation: "look at", path: shown(path), source };
-    seen.and_attributes(file).map(Rc::new).map_err(source)
+pub(super) fn see(file: &OwnedFd, content: String, path: &[u8]) -> Result<Rc<Seen>, UnpackError> {
+    Ok(Rc::new(Seen::new(&fstat(file).doing("look at", path)?, content)))
+}
+
+/// The attributes of an open file, as they come after what is in it.
+pub(super) fn attributes(file: &OwnedFd, path: &[u8]) -> Result<String, UnpackError> {
+    let failed = |source| UnpackError::Place { operation: "look at", path: shown(path), source };
+    attributes_of(file).map_err(failed)
 }
 
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
@@ -92,7 +93,7 @@ fn pass_hole(
     mut length: u64,
     mut pass: impl FnMut(&[u8]) -> Result<(), UnpackError>,
 ) -> Result<(), UnpackError> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while length > 0 {
         let step = usize::try_from(length).unwrap_or(usize::MAX).min(ZEROS.len());
         pass(&ZEROS[..step])?;

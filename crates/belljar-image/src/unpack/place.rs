@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, futimens, linkat, mknodat, symlinkat,
+    AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, futimens, linkat,
+    mknodat, symlinkat,
 };
 use rustix::io::Errno;
 
@@ -167,8 +168,12 @@ impl<'a> Placer<'a> {
         let mode = if plain { entry.mode } else { 0o600 };
         let made = self.disk.make_file(&self.tree, spot.at, spot.name, mode);
         let file = made.map_err(|error| error.about(spot.path))?;
-        let content = file::fill(&file, &entry, archive, spot.path)?;
+        let mut content = file::fill(&file, &entry, archive, spot.path)?;
         let capability = self.set_xattrs(&file, &entry.xattrs, spot.path)?;
+        // Its mode may keep even its owner from reading them.
+        if capability.is_none() && !entry.xattrs.is_empty() {
+            content += &file::attributes(&file, spot.path)?;
+        }
         self.own(&file, (entry.uid, entry.gid), spot.path)?;
         if !plain {
             fchmod(&file, Mode::from_raw_mode(entry.mode)).doing("set the permissions of", spot.path)?;
@@ -176,9 +181,10 @@ impl<'a> Placer<'a> {
         // A change of owner takes capabilities away, so they come after it.
         if let Some(value) = capability {
             self.set_capability(&file, value, spot.path)?;
+            content += &file::attributes(&file, spot.path)?;
         }
         futimens(&file, &times(entry.mtime)).doing("date", spot.path)?;
-        let seen = file::see(&file, content, !entry.xattrs.is_empty(), spot.path)?;
+        let seen = file::see(&file, content, spot.path)?;
         self.tree.insert(spot.at, spot.name, Child::Other, Some(seen));
         Ok(())
     }
@@ -460,12 +466,15 @@ impl<'a> Placer<'a> {
             if opaque {
                 fsetxattr(&file, OPAQUE, b"y", XattrFlags::empty()).doing("hide what is below", &path)?;
             }
+            let mut content = Seen::nothing();
+            // Those of the root are read by who mounts it, and are no part of the sum.
+            if id != ROOT && (opaque || !metadata.xattrs.is_empty()) {
+                content += &file::attributes(&file, &path)?;
+            }
             self.own(&file, metadata.owner, &path)?;
             fchmod(&file, Mode::from_raw_mode(metadata.mode)).doing("set the permissions of", &path)?;
             futimens(&file, &times(metadata.mtime)).doing("date", &path)?;
-            // What overlays read at the root is no part of it.
-            let has_attributes = id != ROOT && (opaque || !metadata.xattrs.is_empty());
-            let seen = file::see(&file, Seen::nothing(), has_attributes, &path)?;
+            let seen = file::see(&file, content, &path)?;
             if let Some(folder) = self.tree.folder_mut(id) {
                 folder.seen = Some(seen);
             }

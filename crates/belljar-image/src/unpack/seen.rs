@@ -37,15 +37,14 @@ impl Seen {
     pub(crate) fn nothing() -> String {
         "-".to_owned()
     }
+}
 
-    /// With the attributes of an open file.
-    pub(crate) fn and_attributes(mut self, file: impl AsFd) -> io::Result<Seen> {
-        let file = file.as_fd();
-        let list = |names: &mut [u8]| rustix::fs::flistxattr(file, names);
-        let get = |name: &OsStr, value: &mut [u8]| rustix::fs::fgetxattr(file, name, value);
-        self.content += &attributes(list, get)?;
-        Ok(self)
-    }
+/// The name of all attributes of an open file, after a space; nothing where it has none.
+pub(crate) fn attributes_of(file: impl AsFd) -> io::Result<String> {
+    let file = file.as_fd();
+    let list = |names: &mut [u8]| rustix::fs::flistxattr(file, names);
+    let get = |name: &OsStr, value: &mut [u8]| rustix::fs::fgetxattr(file, name, value);
+    Ok(attributes(list, get)?)
 }
 
 /// Attributes that are part of a layer; others are this machine's.
@@ -75,7 +74,14 @@ pub(crate) fn content(folder: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::R
         Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(OsStr::from_bytes(name.to_bytes()));
     let list = |names: &mut [u8]| rustix::fs::llistxattr(&file, names);
     let get = |name: &OsStr, value: &mut [u8]| rustix::fs::lgetxattr(&file, name, value);
-    content += &attributes(list, get)?;
+    content += &match attributes(list, get) {
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let handle = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+            lend(&handle, || attributes(list, get))?
+        }
+        found => found?,
+    };
     Ok(content)
 }
 
@@ -83,7 +89,7 @@ pub(crate) fn content(folder: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::R
 fn attributes(
     list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
     get: impl Fn(&OsStr, &mut [u8]) -> rustix::io::Result<usize>,
-) -> io::Result<String> {
+) -> rustix::io::Result<String> {
     // Most files have none, and this much costs nothing.
     let mut names = vec![0_u8; 256];
     let mut length = list(&mut names);
@@ -119,14 +125,20 @@ fn open_file(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
     }
 }
 
-/// Opens what its owner may not read: the mode is lent for the moment of the opening.
+/// Opens what its owner may not read.
 pub(crate) fn readable(handle: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    lend(handle, || rustix::fs::open(&itself, flags - OFlags::NOFOLLOW, Mode::empty()))
+}
+
+/// Does something while the owner may read: the mode is lent for that moment.
+fn lend<T>(handle: &OwnedFd, read: impl FnOnce() -> rustix::io::Result<T>) -> io::Result<T> {
     let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let mode = Mode::from_raw_mode(rustix::fs::fstat(handle)?.st_mode);
     rustix::fs::chmod(&itself, mode | Mode::RUSR | Mode::XUSR)?;
-    let opened = rustix::fs::open(&itself, flags - OFlags::NOFOLLOW, Mode::empty());
+    let result = read();
     rustix::fs::chmod(&itself, mode)?;
-    Ok(opened?)
+    Ok(result?)
 }
 
 /// Printable, without spaces.

@@ -171,7 +171,9 @@ impl Tree {
     /// The folders in a folder.
     pub(super) fn folders_in(&self, id: Id) -> Vec<Id> {
         let children = self.folder(id).into_iter().flat_map(|folder| folder.children.values());
-        children.filter_map(|named| if let Child::Folder(id) = named.child { Some(id) } else { None }).collect()
+        children
+            .filter_map(|named| if let Child::Folder(id) = named.child { Some(id) } else { None })
+            .collect()
     }
 
     /// How long the path of this name is.
