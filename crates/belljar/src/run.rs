@@ -5,12 +5,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use belljar_image::reference::{Image, ReferenceError};
+use belljar_image::reference::{Found, Image, Reference, SyntaxError};
 
 use crate::digest::sha256;
 use crate::engine::Engine;
 use crate::event::EventKind;
 use crate::fault::{Code, Fault, Kind};
+use crate::images::{self, Images, Pull, Told};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
 use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage, PlannedPatch};
@@ -29,8 +30,10 @@ pub struct Task {
     pub loaded: LoadedTask,
     /// Where the code comes from.
     pub source: Source,
-    /// The root file system.
-    pub image: Image,
+    /// The root file system, as it was written.
+    pub reference: Reference,
+    /// What that is, by a look at its path if it has one.
+    pub found: Found,
 }
 
 impl Task {
@@ -41,23 +44,42 @@ impl Task {
             let fault = Fault::from(error);
             with_hints(loaded.fault_at("repo.url", fault.code, fault.message.clone()), fault)
         })?;
-        let image = Image::find(&loaded.spec.environment.image, &loaded.folder)
-            .map_err(|error| image_fault(&loaded, &error))?;
-        Ok(Task { loaded, source, image })
+        let unknown = |words: String| {
+            loaded.fault_at("environment.image", Code::ImageUnknown, words).hint(Code::ImageUnknown.remedy())
+        };
+        let reference: Reference =
+            loaded.spec.environment.image.parse().map_err(|error: SyntaxError| unknown(error.to_string()))?;
+        let found = reference.find(&loaded.folder).map_err(|error| unknown(error.to_string()))?;
+        Ok(Task { loaded, source, reference, found })
     }
 
-    fn planned_image(&self) -> PlannedImage {
-        let (kind, config_digest) = match &self.image {
-            Image::Host => (ImageKind::Host, None),
-            Image::Directory(_) => (ImageKind::Directory, None),
-            Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
-        };
-        PlannedImage { reference: self.image.to_string(), kind, config_digest }
+    /// Brings the root file system, from wherever it is.
+    pub fn image(&self, images: &Images, pull: Pull, watch: images::Watch<'_>) -> Result<Image, Fault> {
+        images.bring(&self.reference, &self.found, pull, watch).map_err(|fault| match fault.code.kind() {
+            Kind::Usage => {
+                let located = self.loaded.fault_at("environment.image", fault.code, fault.message.clone());
+                with_hints(located, fault)
+            }
+            Kind::Environment | Kind::Infrastructure | Kind::Drift | Kind::Interrupted => fault,
+        })
     }
 }
 
-fn image_fault(loaded: &LoadedTask, error: &ReferenceError) -> Fault {
-    loaded.fault_at("environment.image", Code::ImageUnknown, error.to_string())
+fn planned_image(image: &Image) -> PlannedImage {
+    let (kind, config_digest) = match image {
+        Image::Host => (ImageKind::Host, None),
+        Image::Directory(_) => (ImageKind::Directory, None),
+        Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
+    };
+    PlannedImage { reference: image.to_string(), kind, config_digest }
+}
+
+/// The variables that an image sets.
+fn given(image: &Image) -> BTreeMap<String, String> {
+    match image {
+        Image::Host | Image::Directory(_) => BTreeMap::new(),
+        Image::Stored(stored) => images::environment(&stored.settings).collect(),
+    }
 }
 
 fn with_hints(mut located: Fault, original: Fault) -> Fault {
@@ -72,10 +94,12 @@ pub struct Planned {
     pub plan: Plan,
     /// The commit as the repositories know it.
     pub resolved: ResolvedCommit,
+    /// The root file system.
+    pub image: Image,
 }
 
 /// Decides everything: asks the repository for the commit, and fills in the rest.
-pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> {
+pub fn plan(task: &Task, image: Image, repositories: &Repositories) -> Result<Planned, Fault> {
     let spec = &task.loaded.spec;
     let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
         let fault = Fault::from(error);
@@ -92,7 +116,8 @@ pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> 
     };
     let commit =
         crate::plan::ResolvedCommit { sha: resolved.sha.clone(), commit_time: resolved.commit_time, kind };
-    Ok(Planned { plan: Plan::resolve(&task.loaded, commit, task.planned_image())?, resolved })
+    let plan = Plan::resolve(&task.loaded, commit, planned_image(&image), given(&image))?;
+    Ok(Planned { plan, resolved, image })
 }
 
 /// Who watches a run.
@@ -101,9 +126,14 @@ pub struct Watch {
     pub observer: Observer,
     /// Told of output as it comes.
     pub live: Live,
+    /// Told of the image as it comes.
+    pub image: ImageTeller,
     /// A request to stop.
     pub interrupt: Arc<Interrupt>,
 }
+
+/// Who is told how an image comes.
+pub type ImageTeller = Arc<dyn Fn(Told) + Send + Sync>;
 
 /// Who is shown output as it comes.
 pub type Live = Arc<dyn Fn(Stage, Stream, &[u8]) + Send + Sync>;
@@ -115,6 +145,10 @@ pub struct Runner<'a> {
     pub engine: &'a dyn Engine,
     /// Where code comes from.
     pub repositories: &'a Repositories,
+    /// Where root file systems come from.
+    pub images: &'a Images,
+    /// When a registry is asked.
+    pub pull: Pull,
     /// The folder that holds `runs/`.
     pub out: &'a Path,
 }
@@ -135,12 +169,35 @@ impl Runner<'_> {
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
         let began = Instant::now();
         let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
-        match plan(task, &repositories) {
+        let coming = images::Watch { cancel: watch.interrupt.flag(), tell: &*watch.image };
+        let image = match task.image(self.images, self.pull, coming) {
+            Ok(image) => image,
+            Err(fault) => return self.unplanned(task, Stage::PrepareImage, fault, began, watch),
+        };
+        match plan(task, image, &repositories) {
             Ok(planned) => self.run_planned(task, &planned, &repositories, began, watch),
-            Err(fault) => match fault.code.kind() {
-                Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, began, watch),
-                Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
-            },
+            Err(fault) => {
+                let checkout = fault.code == Code::RepoCommitUnknown;
+                let stage = if checkout { Stage::Checkout } else { Stage::Clone };
+                self.unplanned(task, stage, fault, began, watch)
+            }
+        }
+    }
+
+    /// What the task itself is to blame for is told at once; anything else leaves a record.
+    fn unplanned(
+        &self,
+        task: &Task,
+        stage: Stage,
+        fault: Fault,
+        began: Instant,
+        watch: Watch,
+    ) -> Result<Finished, Fault> {
+        match fault.code.kind() {
+            Kind::Infrastructure | Kind::Interrupted => {
+                self.record_unplanned(task, stage, &fault, began, watch)
+            }
+            Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
         }
     }
 
@@ -152,7 +209,7 @@ impl Runner<'_> {
         began: Instant,
         watch: Watch,
     ) -> Result<Finished, Fault> {
-        let Watch { observer, live, interrupt } = watch;
+        let Watch { observer, live, interrupt, image: _ } = watch;
         let plan = &planned.plan;
         let digest = plan.digest()?;
         let json = plan.to_json()?;
@@ -191,15 +248,15 @@ impl Runner<'_> {
         }
     }
 
-    /// The record of a run whose code could not be had: there is no plan, but there is a reason.
+    /// The record of a run whose image or code could not be had: there is no plan, but there is a reason.
     fn record_unplanned(
         &self,
         task: &Task,
+        stage: Stage,
         fault: &Fault,
         began: Instant,
         watch: Watch,
     ) -> Result<Finished, Fault> {
-        let stage = if fault.code == Code::RepoCommitUnknown { Stage::Checkout } else { Stage::Clone };
         let dir = self.run_dir(task, &[])?;
         let path = dir.path().to_owned();
         let log = dir.log(stage, Stream::Stderr);

@@ -150,7 +150,7 @@ impl Stages<'_> {
 
     fn prepare_image(&self) -> Result<(), Stop> {
         let reference = self.task.loaded.spec.environment.image.clone();
-        let image = match &self.task.image {
+        let image = match &self.planned.image {
             Image::Host => ImageRecord {
                 reference,
                 kind: "host".to_owned(),
@@ -198,7 +198,7 @@ impl Stages<'_> {
         let networked = before_run.map(|phase| phase.network).any(|network| network == Network::Outbound);
         Order {
             id: self.record().record().run_id.to_lowercase(),
-            image: self.task.image.clone(),
+            image: self.planned.image.clone(),
             workspace,
             workdir: plan.workdir.clone(),
             user: plan.user.clone(),

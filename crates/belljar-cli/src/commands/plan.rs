@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use belljar::images::{Images, Pull, Watch};
 use belljar::interrupt::Interrupt;
 use belljar::repo::Repositories;
 use belljar::run::{Planned, Task, plan};
@@ -19,7 +20,8 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
     let place = Place::find()?;
     let task = Task::load(&arguments.task)?;
     let repositories = place.repositories()?;
-    let plan = planned(&task, &repositories, voice)?.plan;
+    let images = place.images(arguments.fetch.owners)?;
+    let plan = planned(&task, &repositories, (&images, arguments.fetch.pull.into()), voice)?.plan;
     let digest = plan.digest()?;
     let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest });
     voice.answer(&object, || format!("{}\nplan digest {digest}\n", plan.to_text()))?;
@@ -27,11 +29,20 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
 }
 
 /// The plan, with a display while it is made; Ctrl-C ends git as well.
-fn planned(task: &Task, repositories: &Repositories, voice: Voice) -> Result<Planned, Fault> {
+fn planned(
+    task: &Task,
+    repositories: &Repositories,
+    (images, pull): (&Images, Pull),
+    voice: Voice,
+) -> Result<Planned, Fault> {
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let ears = Ears::open(&interrupt, || {})?;
-    let planned = plan(task, &repositories.interruptible(interrupt));
+    let tell = screen.view().image_teller();
+    let coming = Watch { cancel: interrupt.flag(), tell: &*tell };
+    let image = task.image(images, pull, coming);
+    let planned =
+        image.and_then(|image| plan(task, image, &repositories.interruptible(Arc::clone(&interrupt))));
     drop(ears);
     screen.close();
     planned

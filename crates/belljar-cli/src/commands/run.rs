@@ -43,7 +43,14 @@ pub(crate) fn perform(arguments: &RunArguments, voice: Voice) -> Result<u8, Faul
 /// The run itself, with its display around it.
 fn watched(place: &Place, task: &Task, arguments: &RunArguments, voice: Voice) -> Result<Finished, Fault> {
     let (engine, repositories) = (place.embedded(), place.repositories()?);
-    let runner = Runner { engine: &engine, repositories: &repositories, out: &arguments.out.out };
+    let images = place.images(arguments.fetch.owners)?;
+    let runner = Runner {
+        engine: &engine,
+        repositories: &repositories,
+        images: &images,
+        pull: arguments.fetch.pull.into(),
+        out: &arguments.out.out,
+    };
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let teller = screen.view();
@@ -59,6 +66,7 @@ fn watch(view: &View, interrupt: &Arc<Interrupt>) -> Watch {
     Watch {
         observer: Box::new(move |event| events.event(event)),
         live: Arc::new(move |_, _, piece| output.output(piece)),
+        image: view.image_teller(),
         interrupt: Arc::clone(interrupt),
     }
 }
