@@ -9,11 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use crate::unpack::Unpacked;
-use crate::unpack::seen::{Seen, content, escaped, readable};
+use crate::unpack::seen::{Seen, content, escaped, lend};
 
 /// How much of a tree is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,21 +37,7 @@ pub(super) fn of_tree(tree: &Path, reading: Reading) -> io::Result<Sums> {
     let top = rustix::fs::openat(CWD, tree, flags, Mode::empty())?;
     let mut walk = Walk { reading, sums: Sums { lines: BTreeMap::new(), disk: 0 }, twins: HashMap::new() };
     walk.sums.add(b".".to_vec(), Rc::new(Seen::new(&rustix::fs::fstat(&top)?, Seen::nothing())));
-    let mut pending = vec![PathBuf::from(".")];
-    while let Some(folder) = pending.pop() {
-        let opened = open_folder(top.as_fd(), &folder)?;
-        for entry in Dir::read_from(&opened)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let path = folder.join(OsStr::from_bytes(name.to_bytes()));
-            if walk.visit(opened.as_fd(), name, &path)? == FileType::Directory {
-                pending.push(path);
-            }
-        }
-    }
+    walk.below(top.as_fd(), PathBuf::from("."))?;
     Ok(walk.sums)
 }
 
@@ -64,6 +49,40 @@ struct Walk {
 }
 
 impl Walk {
+    fn below(&mut self, top: BorrowedFd<'_>, folder: PathBuf) -> io::Result<()> {
+        let mut pending = vec![folder];
+        while let Some(folder) = pending.pop() {
+            let handle = open_folder(top, &folder, OFlags::PATH)?;
+            if !is_shut(&rustix::fs::fstat(&handle)?) {
+                pending.extend(self.list(open_folder(top, &folder, OFlags::empty())?, &folder)?);
+                continue;
+            }
+            // Everything in it is looked at before it is shut again.
+            lend(&handle, || {
+                let inner = self.list(open_folder(top, &folder, OFlags::empty())?, &folder)?;
+                inner.into_iter().try_for_each(|folder| self.below(top, folder))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Visits everything in a folder, and gives the folders among it.
+    fn list(&mut self, folder: OwnedFd, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut folders = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let path = path.join(OsStr::from_bytes(name.to_bytes()));
+            if self.visit(folder.as_fd(), name, &path)? == FileType::Directory {
+                folders.push(path);
+            }
+        }
+        Ok(folders)
+    }
+
     fn visit(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) -> io::Result<FileType> {
         let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -82,14 +101,16 @@ impl Walk {
     }
 }
 
-fn open_folder(top: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+fn open_folder(top: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let open = |flags| rustix::fs::openat2(top, path, flags, Mode::empty(), resolve);
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match open(flags) {
-        Err(Errno::ACCESS) => readable(&open(OFlags::PATH | flags)?, flags),
-        opened => Ok(opened?),
-    }
+    let flags = flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(top, path, flags, Mode::empty(), resolve)?)
+}
+
+/// Whether a folder keeps even its owner out; nothing does that to root.
+fn is_shut(stat: &Stat) -> bool {
+    !Mode::from_raw_mode(stat.st_mode).contains(Mode::RUSR | Mode::XUSR)
+        && !rustix::process::geteuid().is_root()
 }
 
 impl Sums {

@@ -78,7 +78,7 @@ pub(crate) fn content(folder: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::R
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let handle = rustix::fs::openat(folder, name, flags, Mode::empty())?;
-            lend(&handle, || attributes(list, get))?
+            lend(&handle, || Ok(attributes(list, get)?))?
         }
         found => found?,
     };
@@ -126,19 +126,19 @@ fn open_file(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
 }
 
 /// Opens what its owner may not read.
-pub(crate) fn readable(handle: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+fn readable(handle: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
     let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    lend(handle, || rustix::fs::open(&itself, flags - OFlags::NOFOLLOW, Mode::empty()))
+    lend(handle, || Ok(rustix::fs::open(&itself, flags - OFlags::NOFOLLOW, Mode::empty())?))
 }
 
 /// Does something while the owner may read: the mode is lent for that moment.
-fn lend<T>(handle: &OwnedFd, read: impl FnOnce() -> rustix::io::Result<T>) -> io::Result<T> {
+pub(crate) fn lend<T>(handle: &OwnedFd, read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let mode = Mode::from_raw_mode(rustix::fs::fstat(handle)?.st_mode);
     rustix::fs::chmod(&itself, mode | Mode::RUSR | Mode::XUSR)?;
     let result = read();
     rustix::fs::chmod(&itself, mode)?;
-    Ok(result?)
+    result
 }
 
 /// Printable, without spaces.

@@ -26,6 +26,8 @@ fn of_every_kind() -> Vec<Item> {
         file("a/.wh.gone", ""),
         folder("b").mode(0o000).owner(9, 9).record("SCHILY.xattr.user.note", "kept"),
         file("b/.wh..wh..opq", ""),
+        folder("b/c").mode(0o100),
+        file("b/c/f", "x"),
         file("implied/folder/f", "x"),
         folder("removed"),
         file("removed/f", "x"),
@@ -41,7 +43,7 @@ fn look_again(owners: Owners) {
     let report = store.fsck(Depth::Deep, Mend::No).unwrap();
     assert!(report.is_clean() && report.layers == 1, "{report:?}");
     let sums = fs::read_to_string(made.tree.with_file_name("tree.sum")).unwrap();
-    assert_eq!(sums.lines().count(), 18, "{sums}");
+    assert_eq!(sums.lines().count(), 20, "{sums}");
     fs::remove_file(made.tree.join("a/twin")).unwrap();
     assert_eq!(store.fsck(Depth::Quick, Mend::No).unwrap().findings.len(), 1);
 }
