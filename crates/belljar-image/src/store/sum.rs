@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, OsStr};
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +10,6 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
-use crate::unpack::Unpacked;
 use crate::unpack::seen::{Seen, content, escaped, lend};
 
 /// How much of a tree is read.
@@ -27,15 +25,13 @@ pub(super) enum Reading {
 pub(super) struct Sums {
     /// By path.
     lines: BTreeMap<Vec<u8>, Rc<Seen>>,
-    /// What it takes on the disk.
-    pub(super) disk: u64,
 }
 
 /// Looks at every file of a tree. No link is followed, and no path leads out.
 pub(super) fn of_tree(tree: &Path, reading: Reading) -> io::Result<Sums> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = rustix::fs::openat(CWD, tree, flags, Mode::empty())?;
-    let mut walk = Walk { reading, sums: Sums { lines: BTreeMap::new(), disk: 0 }, twins: HashMap::new() };
+    let mut walk = Walk { reading, sums: Sums { lines: BTreeMap::new() }, twins: HashMap::new() };
     walk.sums.add(b".".to_vec(), Rc::new(Seen::new(&rustix::fs::fstat(&top)?, Seen::nothing())));
     walk.below(top.as_fd(), PathBuf::from("."))?;
     Ok(walk.sums)
@@ -114,27 +110,8 @@ fn is_shut(stat: &Stat) -> bool {
 }
 
 impl Sums {
-    /// Of what the unpacking has seen of everything it placed.
-    pub(super) fn of_unpacked(unpacked: &Unpacked) -> Sums {
-        let mut sums = Sums { lines: BTreeMap::new(), disk: 0 };
-        for (path, seen) in &unpacked.seen {
-            sums.add(path.clone(), Rc::clone(seen));
-        }
-        sums
-    }
-
     fn add(&mut self, path: Vec<u8>, seen: Rc<Seen>) {
-        self.disk += seen.disk;
         self.lines.insert(path, seen);
-    }
-
-    /// As it is stored: path, looks and contents, parted by tabs, in the order of the paths.
-    pub(super) fn text(&self) -> Vec<u8> {
-        let mut text = String::new();
-        for (path, seen) in &self.lines {
-            let _ = writeln!(text, "{}\t{}\t{}", escaped(path), seen.looks, seen.content);
-        }
-        text.into_bytes()
     }
 
     /// The first difference from what was stored, in words.

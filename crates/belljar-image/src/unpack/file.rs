@@ -18,7 +18,7 @@ use crate::digest::Hashed;
 pub(super) fn fill(
     file: &OwnedFd,
     entry: &Entry,
-    archive: &mut Archive,
+    archive: &mut Archive<'_>,
     path: &[u8],
 ) -> Result<String, UnpackError> {
     let mut hash = Hashed::new(io::sink());
@@ -60,7 +60,7 @@ fn fill_pieces(
     file: &OwnedFd,
     map: &[Piece],
     size: u64,
-    archive: &mut Archive,
+    archive: &mut Archive<'_>,
     path: &[u8],
     mut pass: impl FnMut(&[u8]) -> Result<(), UnpackError>,
 ) -> Result<(), UnpackError> {

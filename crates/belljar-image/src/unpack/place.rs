@@ -1,7 +1,6 @@
 //! Puts entries where they belong.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, futimens, linkat,
@@ -16,7 +15,7 @@ use super::name::{self, Place};
 use super::seen::{Seen, escaped};
 use super::tree::{Child, Found, Id, ROOT, Tree};
 use super::xattr::{self, Xattr};
-use super::{Foreign, LeftOut, Options, Ownership, UnpackError, shown};
+use super::{Foreign, LeftOut, Options, Ownership, Placed, UnpackError, shown};
 
 /// The longest target that a link can have.
 const LONGEST_TARGET: usize = 4095;
@@ -50,10 +49,10 @@ pub(super) struct Placer<'a> {
     tree: Tree,
     disk: Disk,
     bytes: u64,
-    pub(super) entries: u64,
-    pub(super) foreign: Foreign,
-    pub(super) left_out: LeftOut,
-    pub(super) implied_folders: u64,
+    entries: u64,
+    foreign: Foreign,
+    left_out: LeftOut,
+    implied_folders: u64,
 }
 
 impl<'a> Placer<'a> {
@@ -71,18 +70,22 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Whether the layer hides everything below it.
-    pub(super) fn is_opaque(&self) -> bool {
-        self.tree.folder(ROOT).is_some_and(|root| root.opaque)
-    }
-
-    /// Everything as it is on the disk, once all is finished.
-    pub(super) fn seen(&self) -> Vec<(Vec<u8>, Rc<Seen>)> {
-        self.tree.seen()
+    /// What was placed, once all is finished.
+    pub(super) fn placed(&self) -> Placed {
+        let (sums, disk) = self.tree.sums();
+        Placed {
+            entries: self.entries,
+            owners: self.foreign,
+            left_out: self.left_out,
+            implied_folders: self.implied_folders,
+            opaque: self.tree.folder(ROOT).is_some_and(|root| root.opaque),
+            sums,
+            disk,
+        }
     }
 
     /// Places one entry.
-    pub(super) fn place(&mut self, mut entry: Entry, archive: &mut Archive) -> Result<(), UnpackError> {
+    pub(super) fn place(&mut self, mut entry: Entry, archive: &mut Archive<'_>) -> Result<(), UnpackError> {
         self.count(&entry)?;
         let path = std::mem::take(&mut entry.path);
         match name::read(&path, &self.options.limits)? {
@@ -133,7 +136,12 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    fn place_name(&mut self, entry: Entry, archive: &mut Archive, spot: Spot<'_>) -> Result<(), UnpackError> {
+    fn place_name(
+        &mut self,
+        entry: Entry,
+        archive: &mut Archive<'_>,
+        spot: Spot<'_>,
+    ) -> Result<(), UnpackError> {
         match entry.kind {
             Kind::HardLink => return self.place_hard_link(&entry, spot),
             Kind::CharacterDevice(0, 0) => return self.hide(spot.at, spot.name, spot.path),
@@ -162,7 +170,12 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    fn place_file(&mut self, entry: Entry, archive: &mut Archive, spot: Spot<'_>) -> Result<(), UnpackError> {
+    fn place_file(
+        &mut self,
+        entry: Entry,
+        archive: &mut Archive<'_>,
+        spot: Spot<'_>,
+    ) -> Result<(), UnpackError> {
         self.clear(spot.at, spot.name)?;
         let plain = entry.mode & !self.disk.grantable == 0 && entry.xattrs.is_empty();
         let mode = if plain { entry.mode } else { 0o600 };
@@ -470,6 +483,10 @@ impl<'a> Placer<'a> {
             // Those of the root are read by who mounts it, and are no part of the sum.
             if id != ROOT && (opaque || !metadata.xattrs.is_empty()) {
                 content += &file::attributes(&file, &path)?;
+            }
+            // Whoever made the root may be somebody else inside of a user namespace.
+            if id == ROOT && self.options.ownership == Ownership::Exact {
+                Disk::own(&file, b".", metadata.owner)?;
             }
             self.own(&file, metadata.owner, &path)?;
             fchmod(&file, Mode::from_raw_mode(metadata.mode)).doing("set the permissions of", &path)?;

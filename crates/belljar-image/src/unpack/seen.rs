@@ -47,6 +47,11 @@ pub(crate) fn attributes_of(file: impl AsFd) -> io::Result<String> {
     Ok(attributes(list, get)?)
 }
 
+/// The line of one file in a sum: path, looks and contents, parted by tabs.
+pub(crate) fn line(path: &[u8], seen: &Seen) -> String {
+    format!("{}\t{}\t{}\n", escaped(path), seen.looks, seen.content)
+}
+
 /// Attributes that are part of a layer; others are this machine's.
 fn is_of_the_layer(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == b"security.capability"

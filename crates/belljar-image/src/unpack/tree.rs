@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::place::Metadata;
-use super::seen::Seen;
+use super::seen::{Seen, line};
 
 /// As many links are followed as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -117,9 +117,9 @@ impl Tree {
         Some(Rc::new(Seen { disk: 0, ..seen.clone() }))
     }
 
-    /// Everything, by its path from the root, which is `.`.
-    pub(super) fn seen(&self) -> Vec<(Vec<u8>, Rc<Seen>)> {
-        let mut all = Vec::new();
+    /// The sum of everything, in the order of the paths from the root, which is `.`; and what it takes on the disk.
+    pub(super) fn sums(&self) -> (String, u64) {
+        let mut all: Vec<(Vec<u8>, &Seen)> = Vec::new();
         for (number, folder) in self.folders.iter().enumerate() {
             let Some(folder) = folder else { continue };
             let path = match number {
@@ -127,11 +127,13 @@ impl Tree {
                 _ => [b"./", &self.path(Id(number))[..]].concat(),
             };
             for (name, named) in &folder.children {
-                all.extend(named.seen.iter().map(|seen| ([&path, &b"/"[..], name].concat(), seen.clone())));
+                all.extend(named.seen.iter().map(|seen| ([&path, &b"/"[..], name].concat(), &**seen)));
             }
-            all.extend(folder.seen.iter().map(|seen| (path.clone(), seen.clone())));
+            all.extend(folder.seen.as_deref().map(|seen| (path, seen)));
         }
-        all
+        all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let disk = all.iter().map(|(_, seen)| seen.disk).sum();
+        (all.iter().map(|(path, seen)| line(path, seen)).collect(), disk)
     }
 
     /// Adds a folder.
