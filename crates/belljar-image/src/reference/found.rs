@@ -104,7 +104,7 @@ impl Reference {
         }
         match Image::root(&self.to_string(), path.to_path_buf()) {
             Ok(Image::Directory(path)) => Ok(Found::Directory(path)),
-            Ok(Image::Host) => Ok(Found::Host),
+            Ok(Image::Host | Image::Stored(_)) => Ok(Found::Host),
             Err(_) if path.join("oci-layout").is_file() => {
                 self.layout(path.to_path_buf(), None)
             }
