@@ -20,7 +20,9 @@ use crate::voice::Voice;
 pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
     match verb {
         Verb::Run(run) => run::perform(&run, voice),
-        Verb::RunTask(RunTaskArguments { task, out }) => run::perform(&RunArguments { task, out }, voice),
+        Verb::RunTask(RunTaskArguments { task, out, lock }) => {
+            run::perform(&RunArguments { task, out, lock }, voice)
+        }
         Verb::Plan(plan) => plan::perform(&plan, voice),
         Verb::Compare(compare) => compare::perform(&compare, voice),
         Verb::Sandbox(sandbox) => sandbox::perform(sandbox.verb, voice),

@@ -71,6 +71,11 @@ catalogue! {
     RepoFailed, "repo-failed", Infrastructure, "git failed on this machine", "see git's own message in logs/";
     RepoPatch, "repo-patch", Usage, "a patch does not apply to the checkout", "make the patch against the pinned commit; git's own message names the file";
     ImageUnknown, "image-unknown", Usage, "the image reference is not understood or does not exist", "use `host`, or the path of a root directory";
+    ImageDrift, "image-drift", Drift, "the image is not the one that belljar.lock pins", "if the change is meant, accept it with --update-lock and commit belljar.lock; if not, bring the pinned image back";
+    ImageUnpinned, "image-unpinned", Usage, "the image is not pinned in belljar.lock, or cannot be", "run once without --frozen to pin an image, or with --update-lock for a root directory, and commit belljar.lock; `host` can never be pinned";
+    LockUnreadable, "lock-unreadable", Usage, "belljar.lock cannot be read or does not say what a lock says", "mend the line that is shown; after a merge keep both sides' lines, each fact once";
+    LockVersion, "lock-version", Usage, "belljar.lock was written by a newer Belljar", "upgrade Belljar";
+    LockUnwritable, "lock-unwritable", Infrastructure, "belljar.lock cannot be written", "make the folder writable, or update the lock in a copy of it";
     PathEscapes, "path-escapes", Usage, "a path leads out of the folder it must stay in", "use a path inside the folder";
     OutputUnwritable, "output-unwritable", Infrastructure, "the output folder cannot be written", "choose another folder with --out, or mend its permissions";
     DiskFull, "disk-full", Infrastructure, "the disk is full", "free room (belljar runs prune), or choose another folder with --out";

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use belljar_image::lock::Locators;
 use belljar_image::reference::{Image, ReferenceError};
 
 use crate::digest::sha256;
@@ -13,6 +14,7 @@ use crate::event::EventKind;
 use crate::fault::{Code, Fault, Kind};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
+use crate::pin::{Locking, Pinned, Pins};
 use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage, PlannedPatch};
 use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
@@ -46,13 +48,19 @@ impl Task {
         Ok(Task { loaded, source, image })
     }
 
-    fn planned_image(&self) -> PlannedImage {
+    /// Holds the image against the task's lock.
+    pub fn pin(&self, locking: Locking, interrupt: &Interrupt) -> Result<Pinned, Fault> {
+        Pins::open(&self.loaded, locking)?.settle(&self.image, Locators::default(), interrupt)
+    }
+
+    fn planned_image(&self, pinned: &Pinned) -> PlannedImage {
         let (kind, config_digest) = match &self.image {
             Image::Host => (ImageKind::Host, None),
             Image::Directory(_) => (ImageKind::Directory, None),
             Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
         };
-        PlannedImage { reference: self.image.to_string(), kind, config_digest }
+        let content_digest = pinned.content_digest.map(|digest| digest.to_string());
+        PlannedImage { reference: self.image.to_string(), kind, config_digest, content_digest }
     }
 }
 
@@ -72,10 +80,12 @@ pub struct Planned {
     pub plan: Plan,
     /// The commit as the repositories know it.
     pub resolved: ResolvedCommit,
+    /// What the lock says of the image.
+    pub pinned: Pinned,
 }
 
 /// Decides everything: asks the repository for the commit, and fills in the rest.
-pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> {
+pub fn plan(task: &Task, pinned: Pinned, repositories: &Repositories) -> Result<Planned, Fault> {
     let spec = &task.loaded.spec;
     let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
         let fault = Fault::from(error);
@@ -92,7 +102,8 @@ pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> 
     };
     let commit =
         crate::plan::ResolvedCommit { sha: resolved.sha.clone(), commit_time: resolved.commit_time, kind };
-    Ok(Planned { plan: Plan::resolve(&task.loaded, commit, task.planned_image())?, resolved })
+    let plan = Plan::resolve(&task.loaded, commit, task.planned_image(&pinned))?;
+    Ok(Planned { plan, resolved, pinned })
 }
 
 /// Who watches a run.
@@ -115,6 +126,8 @@ pub struct Runner<'a> {
     pub engine: &'a dyn Engine,
     /// Where code comes from.
     pub repositories: &'a Repositories,
+    /// What may be done with the task's lock.
+    pub locking: Locking,
     /// The folder that holds `runs/`.
     pub out: &'a Path,
 }
@@ -135,7 +148,8 @@ impl Runner<'_> {
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
         let began = Instant::now();
         let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
-        match plan(task, &repositories) {
+        let pinned = task.pin(self.locking, &watch.interrupt)?;
+        match plan(task, pinned, &repositories) {
             Ok(planned) => self.run_planned(task, &planned, &repositories, began, watch),
             Err(fault) => match fault.code.kind() {
                 Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, began, watch),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use belljar::interrupt::Interrupt;
+use belljar::pin::Locking;
 use belljar::repo::Repositories;
 use belljar::run::{Planned, Task, plan};
 use belljar::{Code, Fault};
@@ -13,25 +14,35 @@ use crate::place::Place;
 use crate::screen::Screen;
 use crate::signals::Ears;
 use crate::voice::Voice;
+use crate::words;
 
 /// Prints the plan and its digest.
 pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fault> {
     let place = Place::find()?;
     let task = Task::load(&arguments.task)?;
     let repositories = place.repositories()?;
-    let plan = planned(&task, &repositories, voice)?.plan;
+    let locking = arguments.lock.locking(Locking::Look);
+    let Planned { plan, pinned, .. } = planned(&task, locking, &repositories, voice)?;
     let digest = plan.digest()?;
-    let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest });
-    voice.answer(&object, || format!("{}\nplan digest {digest}\n", plan.to_text()))?;
+    let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest, "lock": pinned.lock });
+    let lock = words::lock(&pinned.lock);
+    let lock = lock.map(|words| format!("{words}\n")).unwrap_or_default();
+    voice.answer(&object, || format!("{}\n{lock}plan digest {digest}\n", plan.to_text()))?;
     Ok(0)
 }
 
 /// The plan, with a display while it is made; Ctrl-C ends git as well.
-fn planned(task: &Task, repositories: &Repositories, voice: Voice) -> Result<Planned, Fault> {
+fn planned(
+    task: &Task,
+    locking: Locking,
+    repositories: &Repositories,
+    voice: Voice,
+) -> Result<Planned, Fault> {
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let ears = Ears::open(&interrupt, || {})?;
-    let planned = plan(task, &repositories.interruptible(interrupt));
+    let pinned = task.pin(locking, &interrupt);
+    let planned = pinned.and_then(|pinned| plan(task, pinned, &repositories.interruptible(interrupt)));
     drop(ears);
     screen.close();
     planned

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use belljar::interrupt::Interrupt;
 use belljar::outcome::Verdict;
+use belljar::pin::Locking;
 use belljar::record::RunRecord;
 use belljar::run::{Finished, Runner, Task, Watch};
 use belljar::{Code, Fault};
@@ -43,7 +44,8 @@ pub(crate) fn perform(arguments: &RunArguments, voice: Voice) -> Result<u8, Faul
 /// The run itself, with its display around it.
 fn watched(place: &Place, task: &Task, arguments: &RunArguments, voice: Voice) -> Result<Finished, Fault> {
     let (engine, repositories) = (place.embedded(), place.repositories()?);
-    let runner = Runner { engine: &engine, repositories: &repositories, out: &arguments.out.out };
+    let locking = arguments.lock.locking(Locking::Pin);
+    let runner = Runner { engine: &engine, repositories: &repositories, locking, out: &arguments.out.out };
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let teller = screen.view();

@@ -4,7 +4,7 @@ use belljar::capture::Tail;
 use belljar::event::{Event, EventKind};
 use belljar::moment::{Millis, Moment};
 use belljar::outcome::StageOutcome;
-use belljar::record::CommandRecord;
+use belljar::record::{CommandRecord, ImageRecord, LockRecord, LockState};
 use belljar::stage::Stage;
 use owo_colors::OwoColorize;
 
@@ -84,9 +84,7 @@ impl Scene {
             EventKind::TreeHashed { tree } => {
                 self.aside(format!("tree {} in {} files", tree.digest, tree.files))
             }
-            EventKind::ImageResolved { image } => {
-                self.aside(format!("image {} ({})", image.reference, image.kind))
-            }
+            EventKind::ImageResolved { image } => self.image(image),
             // Room between what happened and what it means.
             EventKind::RunFinished { .. } => vec![Staying::Text(String::new())],
             EventKind::Failed { .. } | EventKind::CleanedUp { .. } => Vec::new(),
@@ -128,6 +126,15 @@ impl Scene {
     fn network(&mut self, detail: &serde_json::Value) -> Vec<Staying> {
         self.activity.traffic.take(detail);
         self.aside(network::line(detail))
+    }
+
+    /// What the lock did is told to everybody, what was found to those who asked.
+    fn image(&self, image: &ImageRecord) -> Vec<Staying> {
+        let changes = |lock: &&LockRecord| matches!(lock.state, LockState::Pinned | LockState::Updated);
+        match image.lock.as_ref().filter(changes).and_then(words::lock) {
+            Some(words) => vec![Staying::Text(format!("    {}", guest::line(&words)))],
+            None => self.aside(format!("image {} ({})", image.reference, image.kind)),
+        }
     }
 
     /// A line for those who asked for more.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use belljar::Code;
 use belljar::event::Event;
 use belljar::record::RunRecord;
+use belljar::schema::lock_schema;
 use serde_json::Value;
 
 use crate::make::{Script, run};
@@ -28,6 +29,7 @@ fn generated(path: &str, wanted: &Value) {
 fn the_published_schemas_are_the_ones_in_the_code() {
     generated("schema/run-record.json", &RunRecord::schema());
     generated("schema/event.json", &Event::schema());
+    generated("schema/lock.json", &lock_schema());
 }
 
 #[test]
