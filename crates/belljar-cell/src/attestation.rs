@@ -354,6 +354,7 @@ mod tests {
             root: Root::Layers(vec![PathBuf::from("/image")]),
             image: String::new(),
             holds: Vec::new(),
+            given: crate::cell::Given::default(),
             workspace: Workspace::Host { source: PathBuf::from("/one"), target: PathBuf::from("/workspace") },
             certificates: None,
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: "/home/runner".into() },

@@ -23,6 +23,9 @@ pub struct CellSpec {
     /// Files that are locked, shared, for as long as the cell lives: who owns the layers then leaves them alone.
     #[serde(default)]
     pub holds: Vec<PathBuf>,
+    /// What the image brings along for whoever runs commands; the cell itself has no use for it.
+    #[serde(default)]
+    pub given: Given,
     /// The folder the guest works in.
     pub workspace: Workspace,
     /// The host's bundle of certificate authorities, shown at [`CERTIFICATES`].
@@ -45,6 +48,17 @@ pub struct CellSpec {
     /// Deliberate faults, so that tests can show that they would notice.
     #[serde(default)]
     pub weaknesses: Vec<Weakness>,
+}
+
+/// What an image brings along for commands that do not say otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// What names the image by its content, where something does.
+    pub digest: Option<String>,
+    /// Variables.
+    pub environment: BTreeMap<String, String>,
+    /// Where commands start.
+    pub directory: Option<String>,
 }
 
 /// Where every guest finds the certificate authorities that the host trusts.

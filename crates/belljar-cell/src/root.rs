@@ -566,6 +566,7 @@ mod tests {
                 root,
                 image: String::new(),
                 holds: Vec::new(),
+                given: crate::cell::Given::default(),
                 workspace: Workspace::Host {
                     source: self.path("workspace"),
                     target: PathBuf::from("/workspace"),

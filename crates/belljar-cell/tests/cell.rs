@@ -56,6 +56,7 @@ impl Ground {
             root: host(),
             image: String::new(),
             holds: Vec::new(),
+            given: belljar_cell::cell::Given::default(),
             workspace: Workspace::Host { source: self.workspace(), target: PathBuf::from("/workspace") },
             guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },
             certificates: None,

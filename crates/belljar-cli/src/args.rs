@@ -1,5 +1,6 @@
 //! The command line as typed.
 
+mod image;
 mod sandbox;
 
 use std::ffi::OsString;
@@ -14,6 +15,11 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub(crate) use self::image::{
+    DebianVariant, Fetch, Format, ImageArguments, ImageBootstrapArguments, ImageExportArguments,
+    ImageFsckArguments, ImageImportArguments, ImageOneArguments, ImagePruneArguments, ImagePullArguments,
+    ImagePushArguments, ImageRemoveArguments, ImageTagArguments, ImageVerb, OwnersArguments,
+};
 pub(crate) use self::sandbox::{
     CommandArguments, CopyArguments, CreateArguments, ExecArguments, ExtendArguments, ForkArguments,
     Isolation, Links, LogsArguments, Make, Manner, Network, OneArguments, OneShotArguments, RemoveArguments,
@@ -87,6 +93,9 @@ pub(crate) enum Verb {
     /// Make sandboxes, and use them
     #[command(after_help = help::SANDBOX, visible_alias = "sb")]
     Sandbox(SandboxArguments),
+    /// Fetch, keep, make and hand on images
+    #[command(after_help = help::IMAGE)]
+    Image(ImageArguments),
     /// Look at the runs that were made
     #[command(after_help = help::RUNS)]
     Runs(RunsArguments),
@@ -148,6 +157,8 @@ pub(crate) struct RunArguments {
     /// A task.yaml, or the folder that holds one
     pub(crate) task: PathBuf,
     #[command(flatten)]
+    pub(crate) fetch: Fetch,
+    #[command(flatten)]
     pub(crate) out: Out,
     #[command(flatten)]
     pub(crate) lock: Lock,
@@ -160,6 +171,8 @@ pub(crate) struct RunTaskArguments {
     #[arg(long)]
     pub(crate) task: PathBuf,
     #[command(flatten)]
+    pub(crate) fetch: Fetch,
+    #[command(flatten)]
     pub(crate) out: Out,
     #[command(flatten)]
     pub(crate) lock: Lock,
@@ -170,6 +183,8 @@ pub(crate) struct RunTaskArguments {
 pub(crate) struct PlanArguments {
     /// A task.yaml, or the folder that holds one
     pub(crate) task: PathBuf,
+    #[command(flatten)]
+    pub(crate) fetch: Fetch,
     #[command(flatten)]
     pub(crate) lock: Lock,
 }
@@ -270,7 +285,7 @@ pub(crate) struct ConformanceArguments {
     /// The engine to be tried
     #[arg(long, value_name = "ENGINE", default_value = "embedded")]
     pub(crate) engine: EngineName,
-    /// What its sandboxes are made of: `host`, or the path of a root directory
+    /// What its sandboxes are made of
     #[arg(long, value_name = "IMAGE", default_value = "host")]
     pub(crate) image: String,
     /// Which rows
@@ -481,6 +496,7 @@ mod tests {
         for words in [
             "belljar sandbox run -- /bin/true",
             "belljar sb run --json -v ls -l --color",
+            "belljar sandbox run --image x --pull always --squash",
             "belljar sandbox run --color never --image x --memory 1g --timeout 3s -it -e A=b -- sh",
             "belljar sandbox exec sb-1 --json -d -- ls --json",
             "belljar sandbox exec -i sb-1 cat -",
@@ -493,7 +509,7 @@ mod tests {
     #[test]
     fn what_the_quick_way_refuses_is_refused() {
         for words in [
-            "belljar sandbox run",
+            "belljar sandbox run --pull sometimes",
             "belljar sandbox run --wrong -- true",
             "belljar sandbox run --help",
             "belljar sandbox run --from a --workspace b -- true",

@@ -5,6 +5,7 @@ mod completions;
 mod conformance;
 mod doctor;
 mod gc;
+mod image;
 mod plan;
 mod run;
 mod runs;
@@ -20,12 +21,13 @@ use crate::voice::Voice;
 pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
     match verb {
         Verb::Run(run) => run::perform(&run, voice),
-        Verb::RunTask(RunTaskArguments { task, out, lock }) => {
-            run::perform(&RunArguments { task, out, lock }, voice)
+        Verb::RunTask(RunTaskArguments { task, fetch, out, lock }) => {
+            run::perform(&RunArguments { task, fetch, out, lock }, voice)
         }
         Verb::Plan(plan) => plan::perform(&plan, voice),
         Verb::Compare(compare) => compare::perform(&compare, voice),
         Verb::Sandbox(sandbox) => sandbox::perform(sandbox.verb, voice),
+        Verb::Image(image) => image::perform(image.verb, voice),
         Verb::Runs(runs) => runs::perform(&runs.verb, voice),
         Verb::Doctor(doctor) => doctor::perform(&doctor, voice),
         Verb::Conformance(conformance) => conformance::perform(&conformance, voice),

@@ -39,7 +39,16 @@ variables! {
     TERM, "TERM", "`dumb` means plain lines, without colours and without a moving display; a guest on a terminal gets it, too";
     CI, "CI", "when set, colours are assumed to be shown";
     COLUMNS, "COLUMNS", "the width of `--help` where the terminal does not tell its own";
-    PATH, "PATH", "where `git` is found; relative entries are left out";
+    PATH, "PATH", "where `git` is found; relative entries are left out. Also where `docker`, `podman`, `mmdebstrap` and `docker-credential-…` are found";
+    BELLJAR_IMAGE_BUDGET, "BELLJAR_IMAGE_BUDGET", "how much the store of images may take after an image was added, such as `20GB`; what was not used for longest and can be fetched again goes first";
+    BELLJAR_REGISTRY_MIRROR, "BELLJAR_REGISTRY_MIRROR", "hosts that are asked before a registry, with commas between them: `host[:port]` for the default registry, `registry=host[:port]` for another one";
+    BELLJAR_REGISTRY_HTTP, "BELLJAR_REGISTRY_HTTP", "registries, with commas between them, to which plain HTTP may be spoken; loopback addresses need no permission";
+    BELLJAR_REGISTRY_CA, "BELLJAR_REGISTRY_CA", "PEM files of the authorities that registries' certificates are checked with, with `:` between them, instead of those built in";
+    DOCKER_CONFIG, "DOCKER_CONFIG", "the folder with the `config.json` in which credentials for registries are; default `~/.docker`";
+    HTTPS_PROXY, "HTTPS_PROXY", "the proxy to registries; `https_proxy` is the same";
+    HTTP_PROXY, "HTTP_PROXY", "the proxy to registries over plain HTTP; `http_proxy` is the same";
+    NO_PROXY, "NO_PROXY", "hosts that no proxy is used for, with commas between them; `no_proxy` is the same";
+    SOURCE_DATE_EPOCH, "SOURCE_DATE_EPOCH", "the latest time of files in images that are made here, in seconds since 1970; default 0";
 }
 
 impl Variable {
@@ -52,6 +61,48 @@ impl Variable {
     pub(crate) fn folder(self) -> Option<PathBuf> {
         self.value().map(PathBuf::from).filter(|path| path.is_absolute())
     }
+}
+
+impl Variable {
+    /// Its value, by its name in capitals or in small letters; an empty one counts as not set.
+    pub(crate) fn in_either_case(self) -> Option<String> {
+        let small = std::env::var(self.name.to_lowercase()).ok().filter(|value| !value.is_empty());
+        small.or_else(|| self.text())
+    }
+
+    /// Its value as text; an empty one counts as not set.
+    pub(crate) fn text(self) -> Option<String> {
+        std::env::var(self.name).ok().filter(|value| !value.is_empty())
+    }
+
+    /// Its parts, with commas between them.
+    pub(crate) fn parts(self) -> Vec<String> {
+        listed(&self.text().unwrap_or_default())
+    }
+}
+
+/// The parts of a list with commas.
+pub(crate) fn listed(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// What Docker, Podman and mmdebstrap get, and nothing else.
+pub(crate) const FOR_PROGRAMS: [&str; 9] = [
+    "PATH",
+    "HOME",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "CONTAINER_HOST",
+    "XDG_RUNTIME_DIR",
+    "TMPDIR",
+    "http_proxy",
+];
+
+/// The variables of a list that are set.
+pub(crate) fn passed(names: &[&str]) -> Vec<(OsString, OsString)> {
+    let set = names.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+    set.collect()
 }
 
 /// What git is given: `PATH`, `HOME` and the variables that the library lists.

@@ -5,6 +5,7 @@ pub(crate) const BELLJAR: &str = "\
 Examples:
   belljar run tasks/custom-dev/toy_fail_pytest    run a task, watch it, leave a record
   belljar sandbox run -- python3 -c 'print(6*7)'  run one command under glass
+  belljar image pull python:3.11                  fetch an image
   belljar runs show                               look at the latest run
   belljar compare latest 7ZBFYHN                  did two runs come to the same?
   belljar doctor                                  can this machine do it?
@@ -132,6 +133,7 @@ not be started, 130 that you interrupted it, and 128 + N that signal N ended it.
 pub(crate) const SANDBOX_CREATE: &str = "\
 Examples:
   id=$(belljar sandbox create)
+  id=$(belljar sandbox create python:3.11)
   id=$(belljar sandbox create ./rootfs --memory 512m --ttl 10m)
   id=$(belljar sandbox create --workspace . )       work in this folder of the host
   id=$(belljar sandbox create --from prepared)      start with the files of a snapshot
@@ -163,11 +165,13 @@ The same as `exec -it` with bash, or sh where there is no bash, as a login shell
 pub(crate) const SANDBOX_RUN: &str = "\
 Examples:
   belljar sandbox run -- python3 -c 'print(6*7)'
+  belljar sandbox run --image python:3.11 -- python3 -V
   belljar sandbox run --image ./rootfs --workspace . -- make test
   belljar sandbox run --network outbound -- curl -sS https://example.org
   belljar sandbox run -it -- bash
 
-Everything is gone afterwards, apart from what was written to --workspace.";
+Everything is gone afterwards, apart from what was written to --workspace. Without a command, the image's own
+ENTRYPOINT and CMD are run; a command takes the place of both.";
 
 /// Below `belljar sandbox cp --help`.
 pub(crate) const SANDBOX_CP: &str = "\
@@ -254,6 +258,120 @@ Examples:
   belljar sandbox rm --all
 
 Exit codes: 2 when there is no such sandbox, 4 when something could not be removed.";
+
+/// Below `belljar image --help`.
+pub(crate) const IMAGE: &str = "\
+Examples:
+  belljar image pull python:3.11
+  belljar sandbox run --image python:3.11 -- python3 -V
+  belljar image ls
+  belljar image import root.tar.zst app:1
+  belljar image bootstrap tools git python3         without a registry
+  belljar image prune --budget 20GB
+
+Images are kept in one store for each user, without a daemon; docs/images.md tells what an image may be.";
+
+/// Below `belljar image pull --help`.
+pub(crate) const IMAGE_PULL: &str = "\
+Examples:
+  belljar image pull python:3.11
+  belljar image pull registry.example:5000/team/app@sha256:…
+  belljar image pull python:3.11 --budget 10GB --json | jq -r .repo_digests[]
+
+What is there already is not transferred, and a pull that was killed goes on where it was.
+Credentials come from Docker's config.json (DOCKER_CONFIG).
+Exit codes: 2 no such image, 3 its files belong to users whom you cannot give files to (--squash),
+4 the registry denies it or cannot be reached.";
+
+/// Below `belljar image push --help`.
+pub(crate) const IMAGE_PUSH: &str = "\
+Examples:
+  belljar image push registry.example:5000/team/app:1
+  belljar image push app:1 registry.example:5000/team/app:1
+
+The layers go as they came, so the image keeps its digest.";
+
+/// Below `belljar image ls --help`.
+pub(crate) const IMAGE_LS: &str = "\
+Examples:
+  belljar image ls
+  belljar image ls --json | jq -r '.images[].names[]'";
+
+/// Below `belljar image inspect --help`.
+pub(crate) const IMAGE_INSPECT: &str = "\
+Examples:
+  belljar image inspect python:3.11
+  belljar image inspect 3f2a1b4c5d --json | jq .config.config.Env";
+
+/// Below `belljar image tag --help`.
+pub(crate) const IMAGE_TAG: &str = "\
+Examples:
+  belljar image tag python:3.11 registry.example:5000/base:1
+  belljar image tag sha256:3f2a1b4c5d app:1";
+
+/// Below `belljar image rm --help`.
+pub(crate) const IMAGE_RM: &str = "\
+Examples:
+  belljar image rm app:1
+  belljar image rm 3f2a1b4c5d
+
+An image with several names loses the one that is given; with its last name, or by its digest, the image
+goes, and the layers that no other image needs. An image in use stays (exit code 2).";
+
+/// Below `belljar image prune --help`.
+pub(crate) const IMAGE_PRUNE: &str = "\
+Examples:
+  belljar image prune
+  belljar image prune --budget 20GB
+  belljar image prune --budget 0 --everything
+
+Without a budget no image goes, only what none needs. With one, compressed layers go first, then images
+that were not used for longest. Images in use stay, and those that cannot be fetched again, unless you say
+--everything.";
+
+/// Below `belljar image du --help`.
+pub(crate) const IMAGE_DU: &str = "\
+Examples:
+  belljar image du
+  belljar image du --json | jq .bytes";
+
+/// Below `belljar image fsck --help`.
+pub(crate) const IMAGE_FSCK: &str = "\
+Examples:
+  belljar image fsck
+  belljar image fsck --deep --repair --fetch
+
+A damaged layer is unpacked again from its compressed bytes; what cannot be mended is removed and named, and
+with --fetch pulled again. Exit codes: 0 everything is as it should be (now), 4 something is not.";
+
+/// Below `belljar image import --help`.
+pub(crate) const IMAGE_IMPORT: &str = "\
+Examples:
+  belljar image import root.tar.zst app:1           a root file system
+  belljar image import ./rootfs app:1               the same as a folder
+  belljar image import saved.tar app:1              what docker save or an OCI archive holds
+  belljar image import oci:layout:v1 app:1          one image of a layout
+  belljar image import docker:app:1 app:1           from the local Docker
+  docker export box | belljar image import - box:1";
+
+/// Below `belljar image export --help`.
+pub(crate) const IMAGE_EXPORT: &str = "\
+Examples:
+  belljar image export app:1 app.tar
+  belljar image export app:1 - | docker load
+  belljar image export app:1 layout --format layout
+
+The same image gives the same bytes.";
+
+/// Below `belljar image bootstrap --help`.
+pub(crate) const IMAGE_BOOTSTRAP: &str = "\
+Examples:
+  belljar image bootstrap debian:12
+  belljar image bootstrap tools git python3 procps
+  belljar image bootstrap tools git --mirror http://mirror.example/debian --variant apt
+
+Needs mmdebstrap and Debian's archive or a mirror of it, and no registry. With the same packages in the
+archive the same image is made: no file is newer than SOURCE_DATE_EPOCH, or 1970 where that is not set.";
 
 /// Below `belljar schema --help`.
 pub(crate) const SCHEMA: &str = "\

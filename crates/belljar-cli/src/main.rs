@@ -1,6 +1,7 @@
 //! The binary `belljar`: turns arguments into requests to the library and prints the answers.
 
 mod args;
+mod arrival;
 mod commands;
 mod environment;
 mod fault;
@@ -12,6 +13,7 @@ mod network;
 mod place;
 #[cfg(test)]
 mod reference;
+mod registries;
 mod screen;
 mod signals;
 mod table;

@@ -2,14 +2,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use belljar::engine::embedded::Embedded;
+use belljar::images::{ImageSettings, Images};
 use belljar::repo::Repositories;
 use belljar::sandbox::Sandboxes;
 use belljar::spec::Network;
 use belljar::{Code, Fault};
+use belljar_image::store::Owners;
 
+use crate::args::OwnersArguments;
 use crate::environment::{self, BELLJAR_HOME, HOME, Variable, XDG_CACHE_HOME, XDG_STATE_HOME};
+use crate::registries;
 
 /// The folders of this user.
 #[derive(Debug, Clone)]
@@ -20,6 +25,8 @@ pub(crate) struct Place {
     pub(crate) cells: PathBuf,
     /// Snapshots of sandboxes.
     pub(crate) snapshots: PathBuf,
+    /// The store of images.
+    pub(crate) images: PathBuf,
 }
 
 impl Place {
@@ -30,12 +37,15 @@ impl Place {
                 .hint("write it with a leading /, or unset it"));
         }
         if let Some(home) = BELLJAR_HOME.folder() {
-            let [cache, cells, snapshots] = ["cache", "cells", "snapshots"].map(|name| home.join(name));
-            return Ok(Place { cache, cells, snapshots });
+            let folders = ["cache", "cells", "snapshots", "images"];
+            let [cache, cells, snapshots, images] = folders.map(|name| home.join(name));
+            return Ok(Place { cache, cells, snapshots, images });
         }
         match (below(XDG_CACHE_HOME, ".cache"), below(XDG_STATE_HOME, ".local/state")) {
             (Some(cache), Some(state)) => {
-                Ok(Place { cache, cells: state.join("cells"), snapshots: state.join("snapshots") })
+                let [cells, snapshots, images] =
+                    ["cells", "snapshots", "images"].map(|name| state.join(name));
+                Ok(Place { cache, cells, snapshots, images })
             }
             _ => Err(Fault::new(Code::Usage, "neither HOME nor BELLJAR_HOME is set to an absolute path")
                 .hint("set BELLJAR_HOME to a folder that Belljar may use")),
@@ -53,7 +63,21 @@ impl Place {
         let resolvers = if network == Network::None { Vec::new() } else { resolvers() };
         let engine =
             Embedded::new(PathBuf::from("/proc/self/exe"), self.cells.clone(), resolvers).forking_here();
-        Sandboxes { engine, snapshots: self.snapshots.clone() }
+        // Snapshots need the store and nothing else of images.
+        let images = Arc::new(Images::new(ImageSettings::new(self.images.clone())));
+        Sandboxes { engine, snapshots: self.snapshots.clone(), images }
+    }
+
+    /// The images of this user.
+    pub(crate) fn images(&self, owners: OwnersArguments) -> Result<Images, Fault> {
+        let mut settings = ImageSettings::new(self.images.clone());
+        if owners.squash && settings.owners == Owners::Refuse {
+            settings.owners = Owners::Squash;
+        }
+        settings.registry = registries::settings()?;
+        settings.budget = registries::budget()?;
+        settings.programs = environment::passed(&environment::FOR_PROGRAMS);
+        Ok(Images::new(settings))
     }
 
     /// The repositories of this user.

@@ -27,6 +27,8 @@ fn command_line() -> String {
     }
     let passed: Vec<String> = PASSED_VARIABLES.iter().map(|name| format!("`{name}`")).collect();
     let _ = writeln!(text, "\nPassed on to `git`, and to nothing else: {}.", passed.join(", "));
+    let passed: Vec<String> = environment::FOR_PROGRAMS.iter().map(|name| format!("`{name}`")).collect();
+    let _ = writeln!(text, "\nPassed on to `docker`, `podman` and `mmdebstrap`: {}.", passed.join(", "));
     text
 }
 

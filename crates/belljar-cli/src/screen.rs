@@ -11,7 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use belljar::event::Event;
+use belljar::run::ImageTeller;
 
+use crate::arrival::Parts;
 use crate::environment::TERM;
 use crate::screen::canvas::Canvas;
 use crate::screen::scene::{Scene, Staying};
@@ -117,6 +119,16 @@ impl View {
     /// Takes in output of the guest.
     pub(crate) fn output(&self, piece: &[u8]) {
         self.show().scene.output(piece);
+    }
+
+    /// Who tells how an image comes.
+    pub(crate) fn image_teller(&self) -> ImageTeller {
+        let (view, parts) = (self.clone(), Mutex::new(Parts::default()));
+        Arc::new(move |told| {
+            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.take(&told);
+            view.show().scene.note(parts.summary());
+        })
     }
 
     /// Says something of our own.

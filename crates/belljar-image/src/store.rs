@@ -9,7 +9,9 @@ mod failure;
 mod image;
 mod layer;
 mod lock;
+mod memory;
 mod name;
+mod pull;
 mod record;
 mod space;
 mod stream;
@@ -28,6 +30,7 @@ pub use image::{Origin, Removed, StoredImage};
 pub use layer::{Layer, LayerRecord, Ownership};
 pub use lock::Lease;
 use lock::Thing;
+pub use pull::{Blobs, PullError};
 pub use space::{Evict, Freed, Usage};
 
 use crate::digest::Digest;
@@ -71,7 +74,7 @@ impl Store {
         if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
             return Err(StoreError::NotPrivate { folder: folder.to_owned() });
         }
-        for part in ["blobs/sha256", "layers/sha256", "images", "names", "locks", "scratch"] {
+        for part in ["blobs/sha256", "layers/sha256", "images", "names", "locks", "scratch", memory::MEMORY] {
             make_folder(&folder.join(part)).doing(doing)?;
         }
         store.check_format().map(|()| store)

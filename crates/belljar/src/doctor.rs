@@ -293,6 +293,7 @@ fn trial(
         root,
         image: String::new(),
         holds: Vec::new(),
+        given: belljar_cell::cell::Given::default(),
         workspace: Workspace::Host { source: workspace.clone(), target: PathBuf::from("/workspace") },
         certificates: host::certificates(),
         guest: Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") },

@@ -29,6 +29,11 @@ impl Interrupt {
         self.asked.load(Ordering::SeqCst)
     }
 
+    /// True once somebody asked, for work that looks by itself.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.asked
+    }
+
     /// Says what ends the work in hand from now on; a request that came before is passed on at once.
     pub fn arm(&self, stopper: Stopper) {
         *self.stopper.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&stopper));

@@ -16,6 +16,7 @@ pub mod expectation;
 pub mod fault;
 mod foreign;
 pub mod gateway;
+pub mod images;
 pub mod interrupt;
 pub mod journal;
 pub mod limits;

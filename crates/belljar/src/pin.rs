@@ -1,9 +1,12 @@
 //! What a run does with `belljar.lock`: pins what is new, verifies what is pinned, refuses what drifted.
 
+mod bring;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use belljar_image::digest::Digest;
 use belljar_image::fingerprint::Fingerprint;
@@ -14,7 +17,7 @@ use belljar_image::reference::Image;
 
 use crate::canonical;
 use crate::fault::{Code, Fault};
-use crate::interrupt::Interrupt;
+use crate::images::{Images, Pull};
 use crate::record::{LockRecord, LockState};
 use crate::spec::LoadedTask;
 
@@ -35,6 +38,26 @@ pub enum Locking {
     Frozen,
     /// Pin what is there now, whatever was pinned.
     Update,
+}
+
+/// Where images come from, and what decides which one.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources<'a> {
+    /// The store, and who fills it.
+    pub images: &'a Images,
+    /// When a registry is asked for what is not pinned.
+    pub pull: Pull,
+    /// What may be done with the task's lock.
+    pub locking: Locking,
+}
+
+/// A root file system that was held against the lock.
+#[derive(Debug, Clone)]
+pub struct Root {
+    /// The image.
+    pub image: Image,
+    /// What the lock says of it.
+    pub pinned: Pinned,
 }
 
 /// The lock of a task and what it says of the task's image.
@@ -85,11 +108,11 @@ impl<'a> Pins<'a> {
     }
 
     /// Holds the image that would be used against the lock; pins it where that is allowed.
-    pub fn settle(&self, image: &Image, locators: Locators, interrupt: &Interrupt) -> Result<Pinned, Fault> {
+    pub fn settle(&self, image: &Image, locators: Locators, cancel: &AtomicBool) -> Result<Pinned, Fault> {
         match (image, &self.intent) {
             (Image::Host, Ok(intent)) => self.host(intent),
             (_, Err(reason)) => self.unportable(reason),
-            (Image::Directory(path), Ok(intent)) => self.directory(intent, path, interrupt),
+            (Image::Directory(path), Ok(intent)) => self.directory(intent, path, cancel),
             (Image::Stored(root), Ok(intent)) => {
                 let (config_digest, diff_ids) = (root.config_digest, root.diff_ids.clone());
                 let pin = Pin::Image(Identity { config_digest, diff_ids });
@@ -153,7 +176,7 @@ impl<'a> Pins<'a> {
     }
 
     /// All of a root directory must be read to pin it, so that is done when it was asked for once.
-    fn directory(&self, intent: &Intent, path: &Path, interrupt: &Interrupt) -> Result<Pinned, Fault> {
+    fn directory(&self, intent: &Intent, path: &Path, cancel: &AtomicBool) -> Result<Pinned, Fault> {
         let pinned = self.entry().is_some();
         match self.locking {
             Locking::Frozen if !pinned => {
@@ -164,10 +187,11 @@ impl<'a> Pins<'a> {
             }
             Locking::Pin | Locking::Look | Locking::Frozen | Locking::Update => {}
         }
-        let content_digest = content(path, interrupt).map_err(|reason| match interrupt.is_asked() {
-            true => Fault::new(Code::Interrupted, "interrupted while the root directory was read"),
-            false => self.refused(&format!("the root directory cannot be read whole: {reason}")),
-        })?;
+        let content_digest =
+            content(path, cancel).map_err(|reason| match cancel.load(Ordering::Relaxed) {
+                true => Fault::new(Code::Interrupted, "interrupted while the root directory was read"),
+                false => self.refused(&format!("the root directory cannot be read whole: {reason}")),
+            })?;
         let entry = Entry { pin: Pin::Directory { content_digest }, locators: Locators::default() };
         Ok(Pinned { content_digest: Some(content_digest), ..self.hold(intent, entry)? })
     }
@@ -194,9 +218,13 @@ impl<'a> Pins<'a> {
         let update = self.locking == Locking::Update;
         let written = self.file.change(|lock| match lock.images.get(intent) {
             Some(entry) if !update => entry.pin.drift(&now.pin).map_or(Ok(LockState::Verified), Err),
-            Some(entry) if *entry == now => Ok(LockState::Verified),
             earlier => {
-                let state = if earlier.is_some() { LockState::Updated } else { LockState::Pinned };
+                let state = match earlier {
+                    // Its locators may be new all the same.
+                    Some(entry) if entry.pin == now.pin => LockState::Verified,
+                    Some(_) => LockState::Updated,
+                    None => LockState::Pinned,
+                };
                 lock.images.insert(intent.clone(), now.clone());
                 Ok(state)
             }
@@ -273,11 +301,11 @@ fn machine() -> Result<Pin, Fault> {
 }
 
 /// Names, kinds, rights, bytes and links of a root directory; not times and owners, which a copy does not have.
-fn content(path: &Path, interrupt: &Interrupt) -> Result<Digest, String> {
+fn content(path: &Path, cancel: &AtomicBool) -> Result<Digest, String> {
     let options =
         Options { times: Times::Fixed(0), owners: Owners::Fixed { uid: 0, gid: 0 }, bytes: MOST_CONTENT };
     let folder = File::open(path).map_err(|error| error.to_string())?;
-    let packed = pack::pack(folder.as_fd(), &options, Patience(interrupt));
+    let packed = pack::pack(folder.as_fd(), &options, Patience(cancel));
     packed.map(|packed| packed.diff_id).map_err(|error| match std::error::Error::source(&error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -285,12 +313,12 @@ fn content(path: &Path, interrupt: &Interrupt) -> Result<Digest, String> {
 }
 
 /// Takes everything until somebody asks for the end.
-struct Patience<'a>(&'a Interrupt);
+struct Patience<'a>(&'a AtomicBool);
 
 impl Write for Patience<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Not `Interrupted`, after which a writer tries again.
-        if self.0.is_asked() { Err(io::Error::other("interrupted")) } else { Ok(bytes.len()) }
+        if self.0.load(Ordering::Relaxed) { Err(io::Error::other("interrupted")) } else { Ok(bytes.len()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::resolve::default_environment;
+pub(crate) use self::resolve::image_environment;
 use crate::canonical::{self, CanonicalError};
 use crate::fault::{Code, Fault};
 use crate::limits::Limits;

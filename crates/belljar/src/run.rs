@@ -5,16 +5,16 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use belljar_image::lock::Locators;
-use belljar_image::reference::{Image, ReferenceError};
+use belljar_image::reference::{Found, Image, Reference, SyntaxError};
 
 use crate::digest::sha256;
 use crate::engine::Engine;
 use crate::event::EventKind;
 use crate::fault::{Code, Fault, Kind};
+use crate::images::{self, Told};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
-use crate::pin::{Locking, Pinned, Pins};
+use crate::pin::{Pinned, Pins, Root, Sources};
 use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage, PlannedPatch};
 use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
@@ -31,8 +31,10 @@ pub struct Task {
     pub loaded: LoadedTask,
     /// Where the code comes from.
     pub source: Source,
-    /// The root file system.
-    pub image: Image,
+    /// The root file system, as it was written.
+    pub reference: Reference,
+    /// What that is, by a look at its path if it has one.
+    pub found: Found,
 }
 
 impl Task {
@@ -43,29 +45,46 @@ impl Task {
             let fault = Fault::from(error);
             with_hints(loaded.fault_at("repo.url", fault.code, fault.message.clone()), fault)
         })?;
-        let image = Image::find(&loaded.spec.environment.image, &loaded.folder)
-            .map_err(|error| image_fault(&loaded, &error))?;
-        Ok(Task { loaded, source, image })
-    }
-
-    /// Holds the image against the task's lock.
-    pub fn pin(&self, locking: Locking, interrupt: &Interrupt) -> Result<Pinned, Fault> {
-        Pins::open(&self.loaded, locking)?.settle(&self.image, Locators::default(), interrupt)
-    }
-
-    fn planned_image(&self, pinned: &Pinned) -> PlannedImage {
-        let (kind, config_digest) = match &self.image {
-            Image::Host => (ImageKind::Host, None),
-            Image::Directory(_) => (ImageKind::Directory, None),
-            Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
+        let unknown = |words: String| {
+            loaded.fault_at("environment.image", Code::ImageUnknown, words).hint(Code::ImageUnknown.remedy())
         };
-        let content_digest = pinned.content_digest.map(|digest| digest.to_string());
-        PlannedImage { reference: self.image.to_string(), kind, config_digest, content_digest }
+        let reference: Reference =
+            loaded.spec.environment.image.parse().map_err(|error: SyntaxError| unknown(error.to_string()))?;
+        let found = reference.find(&loaded.folder).map_err(|error| unknown(error.to_string()))?;
+        Ok(Task { loaded, source, reference, found })
+    }
+
+    /// Brings the root file system from wherever it is, as the task's lock pins it, and holds it against the lock.
+    pub fn image(&self, sources: Sources<'_>, watch: images::Watch<'_>) -> Result<Root, Fault> {
+        let pins = Pins::open(&self.loaded, sources.locking)?;
+        pins.bring(&self.reference, &self.found, sources, watch).map_err(|fault| match fault.code {
+            // These have their place already.
+            Code::ImageUnpinned | Code::LockUnreadable | Code::LockVersion => fault,
+            code if code.kind() == Kind::Usage => {
+                let located = self.loaded.fault_at("environment.image", fault.code, fault.message.clone());
+                with_hints(located, fault)
+            }
+            _ => fault,
+        })
     }
 }
 
-fn image_fault(loaded: &LoadedTask, error: &ReferenceError) -> Fault {
-    loaded.fault_at("environment.image", Code::ImageUnknown, error.to_string())
+fn planned_image(image: &Image, pinned: &Pinned) -> PlannedImage {
+    let (kind, config_digest) = match image {
+        Image::Host => (ImageKind::Host, None),
+        Image::Directory(_) => (ImageKind::Directory, None),
+        Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
+    };
+    let content_digest = pinned.content_digest.map(|digest| digest.to_string());
+    PlannedImage { reference: image.to_string(), kind, config_digest, content_digest }
+}
+
+/// The variables that an image sets.
+fn given(image: &Image) -> BTreeMap<String, String> {
+    match image {
+        Image::Host | Image::Directory(_) => BTreeMap::new(),
+        Image::Stored(stored) => images::environment(&stored.settings).collect(),
+    }
 }
 
 fn with_hints(mut located: Fault, original: Fault) -> Fault {
@@ -80,12 +99,14 @@ pub struct Planned {
     pub plan: Plan,
     /// The commit as the repositories know it.
     pub resolved: ResolvedCommit,
-    /// What the lock says of the image.
+    /// The root file system.
+    pub image: Image,
+    /// What the lock says of it.
     pub pinned: Pinned,
 }
 
 /// Decides everything: asks the repository for the commit, and fills in the rest.
-pub fn plan(task: &Task, pinned: Pinned, repositories: &Repositories) -> Result<Planned, Fault> {
+pub fn plan(task: &Task, root: Root, repositories: &Repositories) -> Result<Planned, Fault> {
     let spec = &task.loaded.spec;
     let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
         let fault = Fault::from(error);
@@ -102,8 +123,9 @@ pub fn plan(task: &Task, pinned: Pinned, repositories: &Repositories) -> Result<
     };
     let commit =
         crate::plan::ResolvedCommit { sha: resolved.sha.clone(), commit_time: resolved.commit_time, kind };
-    let plan = Plan::resolve(&task.loaded, commit, task.planned_image(&pinned))?;
-    Ok(Planned { plan, resolved, pinned })
+    let Root { image, pinned } = root;
+    let plan = Plan::resolve(&task.loaded, commit, planned_image(&image, &pinned), given(&image))?;
+    Ok(Planned { plan, resolved, image, pinned })
 }
 
 /// Who watches a run.
@@ -112,9 +134,14 @@ pub struct Watch {
     pub observer: Observer,
     /// Told of output as it comes.
     pub live: Live,
+    /// Told of the image as it comes.
+    pub image: ImageTeller,
     /// A request to stop.
     pub interrupt: Arc<Interrupt>,
 }
+
+/// Who is told how an image comes.
+pub type ImageTeller = Arc<dyn Fn(Told) + Send + Sync>;
 
 /// Who is shown output as it comes.
 pub type Live = Arc<dyn Fn(Stage, Stream, &[u8]) + Send + Sync>;
@@ -126,8 +153,8 @@ pub struct Runner<'a> {
     pub engine: &'a dyn Engine,
     /// Where code comes from.
     pub repositories: &'a Repositories,
-    /// What may be done with the task's lock.
-    pub locking: Locking,
+    /// Where root file systems come from.
+    pub sources: Sources<'a>,
     /// The folder that holds `runs/`.
     pub out: &'a Path,
 }
@@ -148,13 +175,35 @@ impl Runner<'_> {
     pub fn run(&self, task: &Task, watch: Watch) -> Result<Finished, Fault> {
         let began = Instant::now();
         let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
-        let pinned = task.pin(self.locking, &watch.interrupt)?;
-        match plan(task, pinned, &repositories) {
+        let coming = images::Watch { cancel: watch.interrupt.flag(), tell: &*watch.image };
+        let root = match task.image(self.sources, coming) {
+            Ok(root) => root,
+            Err(fault) => return self.unplanned(task, Stage::PrepareImage, fault, began, watch),
+        };
+        match plan(task, root, &repositories) {
             Ok(planned) => self.run_planned(task, &planned, &repositories, began, watch),
-            Err(fault) => match fault.code.kind() {
-                Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, began, watch),
-                Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
-            },
+            Err(fault) => {
+                let checkout = fault.code == Code::RepoCommitUnknown;
+                let stage = if checkout { Stage::Checkout } else { Stage::Clone };
+                self.unplanned(task, stage, fault, began, watch)
+            }
+        }
+    }
+
+    /// What the task itself is to blame for is told at once; anything else leaves a record.
+    fn unplanned(
+        &self,
+        task: &Task,
+        stage: Stage,
+        fault: Fault,
+        began: Instant,
+        watch: Watch,
+    ) -> Result<Finished, Fault> {
+        match fault.code.kind() {
+            Kind::Infrastructure | Kind::Interrupted => {
+                self.record_unplanned(task, stage, &fault, began, watch)
+            }
+            Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
         }
     }
 
@@ -166,7 +215,7 @@ impl Runner<'_> {
         began: Instant,
         watch: Watch,
     ) -> Result<Finished, Fault> {
-        let Watch { observer, live, interrupt } = watch;
+        let Watch { observer, live, interrupt, image: _ } = watch;
         let plan = &planned.plan;
         let digest = plan.digest()?;
         let json = plan.to_json()?;
@@ -205,15 +254,15 @@ impl Runner<'_> {
         }
     }
 
-    /// The record of a run whose code could not be had: there is no plan, but there is a reason.
+    /// The record of a run whose image or code could not be had: there is no plan, but there is a reason.
     fn record_unplanned(
         &self,
         task: &Task,
+        stage: Stage,
         fault: &Fault,
         began: Instant,
         watch: Watch,
     ) -> Result<Finished, Fault> {
-        let stage = if fault.code == Code::RepoCommitUnknown { Stage::Checkout } else { Stage::Clone };
         let dir = self.run_dir(task, &[])?;
         let path = dir.path().to_owned();
         let log = dir.log(stage, Stream::Stderr);

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    self, CellSpec, DiskLimit, ExecLimits, Guest, Lifetime, Origin, State, Status, Workspace,
+    self, CellSpec, DiskLimit, ExecLimits, Given, Guest, Lifetime, Origin, State, Status, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 use belljar_image::host;
@@ -26,6 +27,7 @@ pub use self::shelf::{Snapshot, Swept};
 use crate::engine::NetworkSink;
 use crate::engine::embedded::{self, Embedded};
 use crate::fault::{Code, Fault};
+use crate::images::{self, Images};
 use crate::limits::Limits;
 use crate::moment::Moment;
 use crate::spec::{Isolation, Network};
@@ -40,6 +42,8 @@ pub struct Sandboxes {
     pub engine: Embedded,
     /// The folder that holds one folder per snapshot.
     pub snapshots: PathBuf,
+    /// Where the images are that snapshots were made on.
+    pub images: Arc<Images>,
 }
 
 /// A sandbox to be made.
@@ -51,8 +55,8 @@ pub struct Recipe {
     pub snapshot: Option<String>,
     /// A folder of the host to work in, instead of one of the sandbox's own.
     pub workspace: Option<PathBuf>,
-    /// Where the guest sees it.
-    pub workdir: String,
+    /// Where the guest sees it; when nobody says, commands start where the image says, if it does.
+    pub workdir: Option<String>,
     /// What it may use at most.
     pub limits: Limits,
     /// What it may write at most, if that is limited.
@@ -72,7 +76,7 @@ impl Recipe {
             image,
             snapshot: None,
             workspace: None,
-            workdir: WORKDIR.to_owned(),
+            workdir: None,
             limits: Limits::default(),
             disk: None,
             isolation: Isolation::Full,
@@ -164,7 +168,7 @@ impl Sandboxes {
         let after_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         let spec = self.spec(recipe, Lifetime::Until { after_ms })?;
         let (cell, ..) = self.engine.start(&spec).and_then(|pending| pending.wait()).map_err(fault)?;
-        Ok(Live { workdir: workdir_of(&spec), id: spec.id, cell, gateway: None })
+        Ok(Live { workdir: workdir_of(&spec), given: spec.given, id: spec.id, cell, gateway: None })
     }
 
     /// Makes a sandbox that ends with the value returned, or with this process.
@@ -177,15 +181,17 @@ impl Sandboxes {
         let spec = self.spec(recipe, Lifetime::Owner)?;
         let pending = self.engine.start(&spec).map_err(fault)?;
         let workdir = workdir_of(&spec);
-        Ok(Starting { id: spec.id, workdir, network: recipe.network, engine: self.engine.clone(), pending })
+        let Recipe { network, .. } = *recipe;
+        let engine = self.engine.clone();
+        Ok(Starting { id: spec.id, workdir, given: spec.given, network, engine, pending })
     }
 
     /// Finds a sandbox by its id, or by the beginning of it when only one begins so.
     pub fn open(&self, id: &str) -> Result<Live, Fault> {
         let id = self.resolve(id)?;
         let mut cell = Cell::open(&self.engine.cells, &id).map_err(fault)?;
-        let workdir = workdir_of(&cell.status().map_err(fault)?.spec);
-        Ok(Live { id, cell, workdir, gateway: None })
+        let spec = cell.status().map_err(fault)?.spec;
+        Ok(Live { id, cell, workdir: workdir_of(&spec), given: spec.given, gateway: None })
     }
 
     fn resolve(&self, id: &str) -> Result<String, Fault> {
@@ -248,7 +254,7 @@ impl Sandboxes {
         let thawed = parent.cell.thaw().map_err(fault);
         let (cell, ..) = made.map_err(fault)?;
         thawed?;
-        Ok(Live { workdir: workdir_of(&spec), id: spec.id, cell, gateway: None })
+        Ok(Live { workdir: workdir_of(&spec), given: spec.given, id: spec.id, cell, gateway: None })
     }
 
     fn spec(&self, recipe: &Recipe, lifetime: Lifetime) -> Result<CellSpec, Fault> {
@@ -256,13 +262,13 @@ impl Sandboxes {
             None => (recipe.image.clone(), None, recipe.workdir.clone()),
             Some(name) => {
                 let snapshot = self.find_snapshot(name)?;
-                let image = Image::find(&snapshot.image, Path::new("/")).map_err(|error| {
-                    Fault::new(Code::ImageUnknown, format!("the snapshot's image is gone: {error}"))
-                })?;
+                let image = self.image_below(&snapshot)?;
                 let origin = self.origin(&snapshot)?;
-                (image, Some(origin), snapshot.workdir)
+                (image, Some(origin), Some(snapshot.workdir))
             }
         };
+        let given = given(&image, recipe, workdir.as_deref());
+        let workdir = workdir.unwrap_or_else(|| WORKDIR.to_owned());
         let target = PathBuf::from(&workdir);
         if !target.is_absolute()
             || target.components().any(|part| matches!(part, std::path::Component::ParentDir))
@@ -285,6 +291,7 @@ impl Sandboxes {
             root: embedded::root(&image),
             image: image.to_string(),
             holds: embedded::holds(&image),
+            given,
             workspace,
             certificates: host::certificates(),
             guest: Guest {
@@ -301,6 +308,18 @@ impl Sandboxes {
             origin,
             weaknesses: Vec::new(),
         })
+    }
+}
+
+/// What the image brings along. Where it starts counts only when the caller did not say where the work is.
+fn given(image: &Image, recipe: &Recipe, workdir: Option<&str>) -> Given {
+    let Image::Stored(stored) = image else { return Given::default() };
+    let directory = Some(&stored.settings.working_dir).filter(|folder| folder.starts_with('/'));
+    let directory = directory.filter(|_| workdir.is_none() && recipe.workspace.is_none());
+    Given {
+        digest: Some(stored.config_digest.to_string()),
+        environment: images::environment(&stored.settings).collect(),
+        directory: directory.cloned(),
     }
 }
 
@@ -321,7 +340,12 @@ pub fn moment(micros: u64) -> Option<Moment> {
     Some(Moment::from_timestamp(timestamp))
 }
 
+/// Where commands run when nobody says otherwise.
 fn workdir_of(spec: &CellSpec) -> String {
+    spec.given.directory.clone().unwrap_or_else(|| workspace_of(spec))
+}
+
+fn workspace_of(spec: &CellSpec) -> String {
     spec.workspace.target().to_string_lossy().into_owned()
 }
 

@@ -27,11 +27,15 @@ pub(crate) fn arguments(
 
 /// One line without an end, so that the line numbers of the script stay what they are.
 fn exports(environment: &BTreeMap<String, String>) -> String {
-    if environment.is_empty() {
-        return String::new();
-    }
-    let pairs = environment.iter().map(|(name, value)| format!(" {name}={}", quote(value)));
-    format!("export{}; ", pairs.collect::<String>())
+    // An image may set what no shell can name; the program gets it all the same.
+    let nameable = environment.iter().filter(|(name, _)| is_name(name));
+    let pairs: String = nameable.map(|(name, value)| format!(" {name}={}", quote(value))).collect();
+    if pairs.is_empty() { pairs } else { format!("export{pairs}; ") }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
+    name.chars().all(plain) && !name.starts_with(|first: char| first.is_ascii_digit()) && !name.is_empty()
 }
 
 fn quote(value: &str) -> String {
@@ -55,6 +59,13 @@ mod tests {
         let script = format!("{}printf %s \"$X\"", exports(&environment));
         let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
+    }
+
+    #[test]
+    fn names_that_no_shell_knows_do_not_become_commands() {
+        let hostile = ["x; echo forged", "1a", "a.b", "", "$(id)"];
+        let environment = hostile.map(|name| (name.to_owned(), "v".to_owned())).into();
+        assert_eq!(exports(&environment), "");
     }
 
     #[test]

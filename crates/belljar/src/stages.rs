@@ -153,7 +153,7 @@ impl Stages<'_> {
         let pinned = &self.planned.pinned;
         let lock = Some(pinned.lock.clone());
         let content = pinned.content_digest.map(|digest| ("content_digest".to_owned(), json!(digest)));
-        let image = match &self.task.image {
+        let image = match &self.planned.image {
             Image::Host => ImageRecord {
                 reference,
                 kind: "host".to_owned(),
@@ -214,7 +214,7 @@ impl Stages<'_> {
         let networked = before_run.map(|phase| phase.network).any(|network| network == Network::Outbound);
         Order {
             id: self.record().record().run_id.to_lowercase(),
-            image: self.task.image.clone(),
+            image: self.planned.image.clone(),
             workspace,
             workdir: plan.workdir.clone(),
             user: plan.user.clone(),

@@ -831,7 +831,7 @@ fn host() -> PlannedImage {
 
 fn planned(folder: &Path, text: &str) -> Result<Plan, Fault> {
     fs::write(folder.join("task.yaml"), text).unwrap();
-    Plan::resolve(&TaskSpec::load(folder).unwrap(), resolved(), host())
+    Plan::resolve(&TaskSpec::load(folder).unwrap(), resolved(), host(), BTreeMap::new())
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) fn spec(id: String, cells: &Path, root: &Path, limits: Limits) -> Cel
         root: Root::Layers(vec![root.to_owned()]),
         image: String::new(),
         holds: Vec::new(),
+        given: belljar_cell::cell::Given::default(),
         workspace: Workspace::Own { target: PathBuf::from("/workspace") },
         certificates: None,
         guest: Guest { uid: 1000, gid: 1000, name: "runner".into(), home: PathBuf::from("/home/runner") },

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use belljar::limits::{Bytes, Cpus};
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::image::Fetch;
 use crate::help;
 use crate::typed::{Assignment, Identity, Period, SignalNumber};
 
@@ -104,8 +105,9 @@ pub(crate) struct Make {
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
     /// Where the guest sees the folder it works in
-    #[arg(long, value_name = "PATH", default_value = belljar::sandbox::WORKDIR)]
-    pub(crate) workdir: String,
+    /// [default: /workspace]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) workdir: Option<String>,
     /// What may be written outside --workspace: 500MB, 2g
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<Bytes>,
@@ -118,6 +120,8 @@ pub(crate) struct Make {
     /// The name of the machine inside
     #[arg(long, value_name = "NAME", default_value = "belljar")]
     pub(crate) hostname: String,
+    #[command(flatten)]
+    pub(crate) fetch: Fetch,
 }
 
 /// What happens when something cannot be enforced.
@@ -141,7 +145,7 @@ pub(crate) enum Network {
 /// Arguments of `sandbox create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArguments {
-    /// The root file system: `host`, or the path of a root directory [default: host]
+    /// The root file system: `host`, a name, a path; docs/images.md has all [default: host]
     #[arg(value_name = "IMAGE", conflicts_with = "from")]
     pub(crate) positional: Option<String>,
     /// The same as an option
@@ -223,7 +227,7 @@ pub(crate) struct ShellArguments {
 /// Arguments of `sandbox run`.
 #[derive(Debug, Args)]
 pub(crate) struct OneShotArguments {
-    /// The root file system: `host`, or the path of a root directory
+    /// The root file system: `host`, a name, a path; docs/images.md has all
     #[arg(long, value_name = "IMAGE", default_value = "host")]
     pub(crate) image: String,
     /// What it can reach
@@ -235,8 +239,8 @@ pub(crate) struct OneShotArguments {
     pub(crate) share: Share,
     #[command(flatten)]
     pub(crate) manner: Manner,
-    /// The program and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    /// The program and its arguments [default: what the image says]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 

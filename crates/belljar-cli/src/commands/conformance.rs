@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use belljar::conformance::{Report, Row, RowOutcome, RowResult, Runner, Selection, Table};
+use belljar::images::{self, Images, Pull};
 use belljar::interrupt::Interrupt;
 use belljar::spec::Isolation;
 use belljar::{Code, Fault};
@@ -15,7 +16,8 @@ use belljar_image::reference::Image;
 use owo_colors::OwoColorize;
 use serde_json::json;
 
-use crate::args::{ConformanceArguments, EngineName, TableName};
+use crate::args::{ConformanceArguments, EngineName, OwnersArguments, TableName};
+use crate::arrival::Arrival;
 use crate::commands::conformance::progress::Ticker;
 use crate::guest;
 use crate::place::Place;
@@ -64,7 +66,8 @@ fn exit_code(report: &Report, arguments: &ConformanceArguments) -> u8 {
 
 fn run(arguments: &ConformanceArguments, rows: &[Row], voice: Voice) -> Result<Report, Fault> {
     let place = Place::find()?;
-    let image = image(&arguments.image)?;
+    let images = place.images(OwnersArguments { squash: false })?;
+    let image = image(&images, &arguments.image, voice)?;
     let engine = match arguments.engine {
         EngineName::Embedded => place.embedded(),
     };
@@ -86,9 +89,9 @@ fn run(arguments: &ConformanceArguments, rows: &[Row], voice: Voice) -> Result<R
     report
 }
 
-fn image(reference: &str) -> Result<Image, Fault> {
-    Image::find(reference, Path::new("."))
-        .map_err(|error| Fault::new(Code::ImageUnknown, error.to_string()).hint(Code::ImageUnknown.remedy()))
+fn image(images: &Images, reference: &str, voice: Voice) -> Result<Image, Fault> {
+    let reference = images::understood(reference)?;
+    Arrival::during(voice, |watch| images.resolve(&reference, Path::new("."), Pull::Missing, watch))
 }
 
 fn described(row: &Row) -> serde_json::Value {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use belljar::images::Watch;
 use belljar::interrupt::Interrupt;
-use belljar::pin::Locking;
+use belljar::pin::{Locking, Sources};
 use belljar::repo::Repositories;
 use belljar::run::{Planned, Task, plan};
 use belljar::{Code, Fault};
@@ -21,8 +22,13 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
     let place = Place::find()?;
     let task = Task::load(&arguments.task)?;
     let repositories = place.repositories()?;
-    let locking = arguments.lock.locking(Locking::Look);
-    let Planned { plan, pinned, .. } = planned(&task, locking, &repositories, voice)?;
+    let images = place.images(arguments.fetch.owners)?;
+    let sources = Sources {
+        images: &images,
+        pull: arguments.fetch.pull.into(),
+        locking: arguments.lock.locking(Locking::Look),
+    };
+    let Planned { plan, pinned, .. } = planned(&task, &repositories, sources, voice)?;
     let digest = plan.digest()?;
     let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest, "lock": pinned.lock });
     let lock = words::lock(&pinned.lock);
@@ -34,15 +40,17 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
 /// The plan, with a display while it is made; Ctrl-C ends git as well.
 fn planned(
     task: &Task,
-    locking: Locking,
     repositories: &Repositories,
+    sources: Sources<'_>,
     voice: Voice,
 ) -> Result<Planned, Fault> {
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let ears = Ears::open(&interrupt, || {})?;
-    let pinned = task.pin(locking, &interrupt);
-    let planned = pinned.and_then(|pinned| plan(task, pinned, &repositories.interruptible(interrupt)));
+    let tell = screen.view().image_teller();
+    let coming = Watch { cancel: interrupt.flag(), tell: &*tell };
+    let root = task.image(sources, coming);
+    let planned = root.and_then(|root| plan(task, root, &repositories.interruptible(Arc::clone(&interrupt))));
     drop(ears);
     screen.close();
     planned

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use belljar::interrupt::Interrupt;
 use belljar::outcome::Verdict;
-use belljar::pin::Locking;
+use belljar::pin::{Locking, Sources};
 use belljar::record::RunRecord;
 use belljar::run::{Finished, Runner, Task, Watch};
 use belljar::{Code, Fault};
@@ -44,8 +44,13 @@ pub(crate) fn perform(arguments: &RunArguments, voice: Voice) -> Result<u8, Faul
 /// The run itself, with its display around it.
 fn watched(place: &Place, task: &Task, arguments: &RunArguments, voice: Voice) -> Result<Finished, Fault> {
     let (engine, repositories) = (place.embedded(), place.repositories()?);
-    let locking = arguments.lock.locking(Locking::Pin);
-    let runner = Runner { engine: &engine, repositories: &repositories, locking, out: &arguments.out.out };
+    let images = place.images(arguments.fetch.owners)?;
+    let sources = Sources {
+        images: &images,
+        pull: arguments.fetch.pull.into(),
+        locking: arguments.lock.locking(Locking::Pin),
+    };
+    let runner = Runner { engine: &engine, repositories: &repositories, sources, out: &arguments.out.out };
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let teller = screen.view();
@@ -61,6 +66,7 @@ fn watch(view: &View, interrupt: &Arc<Interrupt>) -> Watch {
     Watch {
         observer: Box::new(move |event| events.event(event)),
         live: Arc::new(move |_, _, piece| output.output(piece)),
+        image: view.image_teller(),
         interrupt: Arc::clone(interrupt),
     }
 }

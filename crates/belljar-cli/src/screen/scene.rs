@@ -91,6 +91,11 @@ impl Scene {
         }
     }
 
+    /// Says more about what goes on right now.
+    pub(crate) fn note(&mut self, words: String) {
+        self.activity.script = Some(words);
+    }
+
     /// Takes in output of the guest.
     pub(crate) fn output(&mut self, piece: &[u8]) {
         self.tail.push(piece);

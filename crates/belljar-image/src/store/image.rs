@@ -125,6 +125,11 @@ impl Store {
         if self.image_path(image).exists() { Ok(lease) } else { Err(StoreError::NoImage(image)) }
     }
 
+    /// What is locked, shared, while an image is used; [`Store::hold`] makes it.
+    pub fn lock_path(&self, image: Digest) -> PathBuf {
+        self.folder.join("locks").join(Thing::Image(image).key())
+    }
+
     /// Every image that can be read, in the order of their digests.
     pub fn list(&self) -> Result<Vec<StoredImage>, StoreError> {
         let mut images = Vec::new();

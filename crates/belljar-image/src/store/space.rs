@@ -100,8 +100,14 @@ impl Store {
             freed.add(self.sweep_blob(digest)?);
         }
         self.sweep_names()?;
+        self.sweep_memory()?;
         self.sweep_locks()?;
         Ok(freed)
+    }
+
+    /// Removes what dead processes left half-made, apart from beginnings of blobs, with which a later try goes on.
+    pub fn sweep(&self) -> Result<Freed, StoreError> {
+        self.sweep_scratch(Parts::Stay)
     }
 
     /// Makes the store take at most so many bytes: first what no image needs, then compressed layers, then images,

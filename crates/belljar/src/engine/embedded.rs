@@ -135,6 +135,8 @@ impl Embedded {
             root: root(&order.image),
             image: order.image.to_string(),
             holds: holds(&order.image),
+            // A run's plan says everything about its commands.
+            given: cell::Given::default(),
             workspace: Workspace::Host {
                 source: order.workspace.clone(),
                 target: PathBuf::from(&order.workdir),

@@ -30,7 +30,7 @@ impl Desk {
 
     fn settle(&self, locking: Locking, image: &Image) -> Result<Pinned, Fault> {
         let pins = Pins::open(&self.task, locking)?;
-        pins.settle(image, Locators::default(), &Interrupt::default())
+        pins.settle(image, Locators::default(), &AtomicBool::new(false))
     }
 
     fn state(&self, locking: Locking, image: &Image) -> Result<LockState, (Code, u8)> {
@@ -115,7 +115,7 @@ fn what_is_pinned_is_wanted_unless_it_is_to_be_updated() {
     let pins = Pins::open(&desk.task, Locking::Pin).unwrap();
     let place = format!("team/app@{}", Digest::of(b"m"));
     let locators = Locators { repo_digests: [place].into(), ..Locators::default() };
-    pins.settle(&stored("a"), locators.clone(), &Interrupt::default()).unwrap();
+    pins.settle(&stored("a"), locators.clone(), &AtomicBool::new(false)).unwrap();
     for locking in [Locking::Pin, Locking::Look, Locking::Frozen] {
         assert_eq!(wanted(locking), Some((Digest::of(b"a"), locators.clone())));
     }
@@ -142,7 +142,7 @@ fn of_two_first_runs_with_different_images_one_drifts() {
     let desk = Desk::new("team/app:1");
     let (one, two) =
         (Pins::open(&desk.task, Locking::Pin).unwrap(), Pins::open(&desk.task, Locking::Pin).unwrap());
-    let settle = |pins: &Pins<'_>, image| pins.settle(&image, Locators::default(), &Interrupt::default());
+    let settle = |pins: &Pins<'_>, image| pins.settle(&image, Locators::default(), &AtomicBool::new(false));
     assert_eq!(settle(&one, stored("a")).unwrap().lock.state, LockState::Pinned);
     assert_eq!(settle(&two, stored("a")).unwrap().lock.state, LockState::Verified);
     assert_eq!(settle(&two, stored("b")).unwrap_err().code, Code::ImageDrift);

@@ -19,6 +19,8 @@ use crate::spec::{CompatStep, LoadedTask, RepoSpec, TaskSpec};
 /// The user inside, and its home.
 const USER: &str = "runner";
 const HOME: &str = "/home/runner";
+/// Where programs are that the user installed.
+const OWN_PROGRAMS: &str = "/home/runner/.local/bin";
 
 /// What every command gets unless a fix or the task says otherwise. What varies between machines is
 /// fixed here, and what would ask or colour is told that nobody looks.
@@ -47,8 +49,13 @@ const DEFAULT_ENV: &[(&str, &str)] = &[
 impl Plan {
     /// Decides everything: the task's words, the commit that its source answered, the image found.
     ///
-    /// Reads the patch files beside the task, nothing else.
-    pub fn resolve(task: &LoadedTask, repo: ResolvedCommit, image: PlannedImage) -> Result<Plan, Fault> {
+    /// `given` are the variables that the image sets. Reads the patch files beside the task, nothing else.
+    pub fn resolve(
+        task: &LoadedTask,
+        repo: ResolvedCommit,
+        image: PlannedImage,
+        given: BTreeMap<String, String>,
+    ) -> Result<Plan, Fault> {
         let spec = &task.spec;
         Ok(Plan {
             format: PLAN_FORMAT,
@@ -60,7 +67,7 @@ impl Plan {
             user: PlannedUser { name: USER.to_owned(), uid: 1000, gid: 1000, home: HOME.to_owned() },
             hostname: "belljar".to_owned(),
             umask: "022".to_owned(),
-            env: environment(spec, repo.commit_time),
+            env: environment(spec, given, repo.commit_time),
             shell: login_shell(),
             patches: patches(task)?,
             phases: phases(spec),
@@ -73,15 +80,27 @@ impl Plan {
     }
 }
 
-/// What every command gets, of a task or not.
-pub(crate) fn default_environment() -> BTreeMap<String, String> {
-    DEFAULT_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+/// What every command gets, of a task or not: the defaults, then what its image sets. What the guest installs for itself
+/// is found in every image.
+pub(crate) fn image_environment(given: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let mut env: BTreeMap<String, String> = DEFAULT_ENV.iter().map(owned).collect();
+    env.extend(given);
+    let path = env.entry("PATH".to_owned()).or_default();
+    if path.split(':').all(|folder| folder != OWN_PROGRAMS) {
+        *path = if path.is_empty() { OWN_PROGRAMS.to_owned() } else { format!("{OWN_PROGRAMS}:{path}") };
+    }
+    env
 }
 
-/// Defaults, then what the fixes set, then what the task sets.
-fn environment(spec: &TaskSpec, commit_time: i64) -> BTreeMap<String, String> {
+/// Defaults, then what the image sets, then what the fixes set, then what the task sets.
+fn environment(
+    spec: &TaskSpec,
+    given: BTreeMap<String, String>,
+    commit_time: i64,
+) -> BTreeMap<String, String> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    let mut env = default_environment();
+    let mut env = image_environment(given);
     env.insert("SOURCE_DATE_EPOCH".to_owned(), commit_time.max(0).to_string());
     env.extend(fixes(&spec.repo).flat_map(|fix| fix.env).map(owned));
     env.extend(spec.environment.env.clone());

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use belljar_cell::cell::{ExecEnd, ExecInfo, ExecSpec, Full, Size, Streams, User};
+use belljar_cell::cell::{ExecEnd, ExecInfo, ExecSpec, Full, Given, Size, Streams, User};
 use belljar_cell::client::{Cell, CellError, Interrupter, Pending};
 use belljar_cell::log::Record;
 
@@ -20,6 +20,7 @@ use crate::spec::Network;
 pub struct Starting {
     pub(super) id: String,
     pub(super) workdir: String,
+    pub(super) given: Given,
     pub(super) network: Network,
     pub(super) engine: Embedded,
     pub(super) pending: Pending,
@@ -36,7 +37,7 @@ impl Starting {
         if self.network != Network::None {
             embedded::network_control(self.network, &cell.interfaces().map_err(fault)?)?;
         }
-        Ok(Live { id: self.id, cell, workdir: self.workdir, gateway })
+        Ok(Live { id: self.id, cell, workdir: self.workdir, given: self.given, gateway })
     }
 }
 
@@ -56,6 +57,7 @@ pub struct Live {
     pub id: String,
     /// Where commands run when nobody says otherwise.
     pub workdir: String,
+    pub(super) given: Given,
     pub(super) cell: Cell,
     pub(super) gateway: Option<Gateway>,
 }
@@ -64,7 +66,8 @@ impl Live {
     /// Another connection, for another thread.
     pub fn another(&self) -> Result<Live, Fault> {
         let cell = self.cell.another().map_err(fault)?;
-        Ok(Live { id: self.id.clone(), workdir: self.workdir.clone(), cell, gateway: None })
+        let (id, workdir, given) = (self.id.clone(), self.workdir.clone(), self.given.clone());
+        Ok(Live { id, workdir, given, cell, gateway: None })
     }
 
     /// What is known about it.
@@ -186,7 +189,7 @@ impl Live {
         let Some((program, arguments)) = execution.command.split_first() else {
             return Err(Fault::new(Code::Usage, "no command was given"));
         };
-        let mut environment = crate::plan::default_environment();
+        let mut environment = crate::plan::image_environment(self.given.environment.clone());
         if matches!(streams, Streams::Terminal(_)) {
             // Somebody looks.
             environment.remove("NO_COLOR");

@@ -12,10 +12,11 @@ use belljar_cell::client::CellError;
 use belljar_cell::copy::{self, Shift, copy_mapped, copy_tree};
 use belljar_cell::ids::MAPPED;
 use belljar_cell::remove::remove_tree;
+use belljar_image::reference::Image;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use super::{Sandboxes, fault, own_files, unreadable, workdir_of};
+use super::{Sandboxes, fault, own_files, unreadable, workspace_of};
 use crate::fault::{Code, Fault};
 
 /// The file that says what a snapshot was made from.
@@ -36,8 +37,11 @@ pub struct Snapshot {
     pub name: String,
     /// The sandbox it was taken from.
     pub sandbox: String,
-    /// The image below it: `host` or a root directory.
+    /// The image below it, as it was written.
     pub image: String,
+    /// What names that image by its content, where something does.
+    #[serde(default)]
+    pub image_digest: Option<String>,
     /// When it was taken, in milliseconds since 1970.
     pub created_ms: u64,
     /// Whether the sandbox stood still meanwhile.
@@ -107,6 +111,19 @@ impl Sandboxes {
     /// What a sandbox starts with that is made from a snapshot.
     pub(super) fn origin(&self, snapshot: &Snapshot) -> Result<Origin, Fault> {
         Ok(Origin { folder: self.snapshot_folder(&snapshot.name)?.join(FILES), base: snapshot.base })
+    }
+
+    /// The image that a snapshot was made on; a name may mean another one by now, its digest does not.
+    pub(super) fn image_below(&self, snapshot: &Snapshot) -> Result<Image, Fault> {
+        let gone =
+            |why: String| Fault::new(Code::ImageUnknown, format!("the snapshot's image is gone: {why}"));
+        match &snapshot.image_digest {
+            None => Image::find(&snapshot.image, Path::new("/")).map_err(|error| gone(error.to_string())),
+            Some(digest) => {
+                let image = self.images.find(digest).map_err(|fault| gone(fault.message))?;
+                self.images.root(&image, snapshot.image.clone())
+            }
+        }
     }
 
     /// Finds a snapshot.
@@ -187,10 +204,11 @@ fn keep(status: &Status, name: &str, making: &Path, still: bool) -> Result<Snaps
         name: name.to_owned(),
         sandbox: status.spec.id.clone(),
         image: status.spec.image.clone(),
+        image_digest: status.spec.given.digest.clone(),
         created_ms: u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0),
         still,
         base: status.base,
-        workdir: workdir_of(&status.spec),
+        workdir: workspace_of(&status.spec),
     };
     let text = serde_json::to_vec_pretty(&snapshot)
         .map_err(|error| Fault::new(Code::Internal, "could not encode the snapshot").caused_by(error))?;

@@ -6,11 +6,14 @@ use belljar::spec::Network;
 
 use super::order;
 use crate::args::CreateArguments;
+use crate::place::Place;
 use crate::voice::{Output, Voice, data, json};
 
 /// Makes a sandbox and prints its id, and nothing else.
 pub(crate) fn perform(arguments: &CreateArguments, voice: Voice) -> Result<u8, Fault> {
     let image = arguments.positional.as_ref().or(arguments.image.as_ref()).map_or("host", String::as_str);
+    let images = Place::find()?.images(arguments.make.fetch.owners)?;
+    let image = order::image(&images, image, arguments.make.fetch, voice)?;
     let recipe = order::recipe(image, &arguments.make, &arguments.share, Network::None)?;
     announce(order::sandboxes()?.create(&recipe, arguments.ttl.0)?, voice)
 }

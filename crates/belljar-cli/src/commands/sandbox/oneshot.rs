@@ -3,9 +3,10 @@
 //! The sandbox is begun first, by a fork, which needs a process with one thread; everything else is prepared while it
 //! is being made.
 
-use belljar::Fault;
 use belljar::engine::NetworkSink;
 use belljar::spec::Network;
+use belljar::{Code, Fault};
+use belljar_image::reference::Image;
 
 use super::foreground::Foreground;
 use super::{exec, order};
@@ -20,10 +21,15 @@ pub(crate) fn perform(arguments: OneShotArguments, voice: Voice) -> Result<u8, F
         args::Network::None => Network::None,
         args::Network::Outbound => Network::Outbound,
     };
-    let recipe = order::recipe(&arguments.image, &arguments.make, &arguments.share, reach)?;
-    let starting = Place::find()?.sandboxes(reach).begin(&recipe)?;
+    let place = Place::find()?;
+    let fetch = arguments.make.fetch;
+    let images = place.images(fetch.owners)?;
+    let image = order::image(&images, &arguments.image, fetch, voice)?;
+    let command = command(arguments.command, &image)?;
+    let recipe = order::recipe(image, &arguments.make, &arguments.share, reach)?;
+    let starting = place.sandboxes(reach).begin(&recipe)?;
     let foreground = Foreground::prepare(&arguments.manner, voice)?;
-    let execution = order::execution(arguments.command, &arguments.manner, None);
+    let execution = order::execution(command, &arguments.manner, None);
     let mut live = starting.ready(sink(voice))?;
     let attended = foreground.start(&mut live, &execution)?;
     let (id, number) = (live.id.clone(), attended.number);
@@ -37,6 +43,24 @@ pub(crate) fn perform(arguments: OneShotArguments, voice: Voice) -> Result<u8, F
         ));
     }
     Ok(code)
+}
+
+/// What is run: what was typed, or what the image says.
+fn command(typed: Vec<String>, image: &Image) -> Result<Vec<String>, Fault> {
+    if !typed.is_empty() {
+        return Ok(typed);
+    }
+    let own = match image {
+        Image::Stored(stored) => {
+            stored.settings.entrypoint.iter().chain(&stored.settings.cmd).flatten().cloned().collect()
+        }
+        Image::Host | Image::Directory(_) => Vec::new(),
+    };
+    if own.is_empty() {
+        return Err(Fault::new(Code::Usage, format!("no command was given, and the image {image} has none"))
+            .hint("write it after the options: belljar sandbox run --image IMAGE -- COMMAND"));
+    }
+    Ok(own)
 }
 
 /// What becomes of the events of the network: whoever wants to know more sees each.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use belljar::images::{self, Images};
 use belljar::limits::{Bytes, Limits};
 use belljar::sandbox::{Execution, Recipe, Sandboxes};
 use belljar::spec::{self, Network};
@@ -11,8 +12,10 @@ use belljar::{Code, Fault};
 use belljar_cell::cell::{DiskLimit, ExecLimits};
 use belljar_image::reference::Image;
 
-use crate::args::{Isolation, Make, Manner, Share};
+use crate::args::{Fetch, Isolation, Make, Manner, Share};
+use crate::arrival::Arrival;
 use crate::place::Place;
+use crate::voice::Voice;
 
 /// The longest name of a machine.
 const LONGEST_NAME: usize = 63;
@@ -28,10 +31,7 @@ pub(crate) fn sandboxes() -> Result<Sandboxes, Fault> {
 }
 
 /// A sandbox to be made.
-pub(crate) fn recipe(image: &str, make: &Make, share: &Share, network: Network) -> Result<Recipe, Fault> {
-    let image = Image::find(image, Path::new("")).map_err(|error| {
-        Fault::new(Code::ImageUnknown, error.to_string()).hint(Code::ImageUnknown.remedy()).caused_by(error)
-    })?;
+pub(crate) fn recipe(image: Image, make: &Make, share: &Share, network: Network) -> Result<Recipe, Fault> {
     let usual = Limits::default();
     Ok(Recipe {
         image,
@@ -55,6 +55,12 @@ pub(crate) fn recipe(image: &str, make: &Make, share: &Share, network: Network) 
         network,
         hostname: hostname(&make.hostname)?,
     })
+}
+
+/// The root file system that is meant, brought from wherever it is. The images must live until the sandbox does.
+pub(crate) fn image(images: &Images, image: &str, fetch: Fetch, voice: Voice) -> Result<Image, Fault> {
+    let reference = images::understood(image)?;
+    Arrival::during(voice, |watch| images.resolve(&reference, Path::new(""), fetch.pull.into(), watch))
 }
 
 fn hostname(name: &str) -> Result<String, Fault> {
