@@ -66,6 +66,7 @@ pub struct Pins<'a> {
     task: &'a LoadedTask,
     locking: Locking,
     file: LockFile,
+    platform: String,
     /// What the lock is asked for; or why it cannot be.
     intent: Result<Intent, String>,
     read: Option<(Lock, Digest)>,
@@ -85,17 +86,18 @@ pub struct Pinned {
 }
 
 impl<'a> Pins<'a> {
-    /// Finds and reads the lock of a task.
-    pub fn open(task: &'a LoadedTask, locking: Locking) -> Result<Pins<'a>, Fault> {
+    /// Finds and reads the lock of a task, for images of this platform.
+    pub fn open(task: &'a LoadedTask, platform: &Platform, locking: Locking) -> Result<Pins<'a>, Fault> {
         let unreadable = |error: io::Error| {
             Fault::new(Code::LockUnreadable, format!("the task's folder cannot be read: {error}"))
         };
         let file = LockFile::find(&task.folder).map_err(unreadable)?;
         let folder = task.folder.canonicalize().map_err(unreadable)?;
         let written = &task.spec.environment.image;
-        let intent = Intent::new(written, &Platform::here(), &folder, file.folder());
+        let intent = Intent::new(written, platform, &folder, file.folder());
         let read = file.read().map_err(fault)?.map(|read| (read.lock, read.digest));
-        Ok(Pins { task, locking, file, intent: intent.map_err(|error| error.to_string()), read })
+        let intent = intent.map_err(|error| error.to_string());
+        Ok(Pins { task, locking, file, platform: platform.to_string(), intent, read })
     }
 
     /// The image that is to be used whatever its name means by now: first by what it is, from the store, else from where
@@ -217,7 +219,10 @@ impl<'a> Pins<'a> {
     fn write(&self, intent: &Intent, now: Entry) -> Result<Pinned, Fault> {
         let update = self.locking == Locking::Update;
         let written = self.file.change(|lock| match lock.images.get(intent) {
-            Some(entry) if !update => entry.pin.drift(&now.pin).map_or(Ok(LockState::Verified), Err),
+            Some(entry) if !update => match entry.pin.drift(&now.pin) {
+                Some(drift) => Err(Box::new(drift)),
+                None => Ok(LockState::Verified),
+            },
             earlier => {
                 let state = match earlier {
                     // Its locators may be new all the same.
@@ -277,7 +282,7 @@ impl<'a> Pins<'a> {
             path: self.shown(),
             digest: digest.map(|digest| digest.to_string()),
             reference: self.intent.as_ref().ok().map(|intent| intent.reference.clone()),
-            platform: Platform::here().to_string(),
+            platform: self.platform.clone(),
             state,
         };
         Pinned { lock, content_digest: None, notice: None, warning: None }

@@ -56,7 +56,7 @@ impl Task {
 
     /// Brings the root file system from wherever it is, as the task's lock pins it, and holds it against the lock.
     pub fn image(&self, sources: Sources<'_>, watch: images::Watch<'_>) -> Result<Root, Fault> {
-        let pins = Pins::open(&self.loaded, sources.locking)?;
+        let pins = Pins::open(&self.loaded, &sources.images.settings.platform, sources.locking)?;
         pins.bring(&self.reference, &self.found, sources, watch).map_err(|fault| match fault.code {
             // These have their place already.
             Code::ImageUnpinned | Code::LockUnreadable | Code::LockVersion => fault,

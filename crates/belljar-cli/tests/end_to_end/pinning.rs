@@ -1,5 +1,7 @@
 //! `belljar.lock`: what is pinned stays, what drifted is refused, what is killed leaves a whole lock.
 
+mod stored;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -22,6 +22,12 @@ impl Pins<'_> {
         watch: Watch<'_>,
     ) -> Result<Root, Fault> {
         self.refuse_early(found)?;
+        // To pin what is there now is to ask what is there now.
+        let pull = match (self.locking, sources.pull) {
+            (Locking::Update, Pull::Missing) => Pull::Always,
+            (_, pull) => pull,
+        };
+        let sources = Sources { pull, ..sources };
         if let Found::Build { context, dockerfile } = found {
             let hash = context_hash(dockerfile, context)
                 .map_err(|error| Fault::new(Code::ImageUnknown, error.to_string()))?;

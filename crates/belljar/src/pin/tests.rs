@@ -29,7 +29,7 @@ impl Desk {
     }
 
     fn settle(&self, locking: Locking, image: &Image) -> Result<Pinned, Fault> {
-        let pins = Pins::open(&self.task, locking)?;
+        let pins = Pins::open(&self.task, &Platform::here(), locking)?;
         pins.settle(image, Locators::default(), &AtomicBool::new(false))
     }
 
@@ -108,11 +108,11 @@ fn drift_names_the_line_both_sides_and_the_way_out() {
 fn what_is_pinned_is_wanted_unless_it_is_to_be_updated() {
     let desk = Desk::new("team/app:1");
     let wanted = |locking| {
-        let pins = Pins::open(&desk.task, locking).unwrap();
+        let pins = Pins::open(&desk.task, &Platform::here(), locking).unwrap();
         pins.wanted().map(|entry| (entry.pin.identity().unwrap().config_digest, entry.locators.clone()))
     };
     assert_eq!(wanted(Locking::Pin), None);
-    let pins = Pins::open(&desk.task, Locking::Pin).unwrap();
+    let pins = Pins::open(&desk.task, &Platform::here(), Locking::Pin).unwrap();
     let place = format!("team/app@{}", Digest::of(b"m"));
     let locators = Locators { repo_digests: [place].into(), ..Locators::default() };
     pins.settle(&stored("a"), locators.clone(), &AtomicBool::new(false)).unwrap();
@@ -140,8 +140,10 @@ fn an_update_leaves_other_entries_alone() {
 #[test]
 fn of_two_first_runs_with_different_images_one_drifts() {
     let desk = Desk::new("team/app:1");
-    let (one, two) =
-        (Pins::open(&desk.task, Locking::Pin).unwrap(), Pins::open(&desk.task, Locking::Pin).unwrap());
+    let (one, two) = (
+        Pins::open(&desk.task, &Platform::here(), Locking::Pin).unwrap(),
+        Pins::open(&desk.task, &Platform::here(), Locking::Pin).unwrap(),
+    );
     let settle = |pins: &Pins<'_>, image| pins.settle(&image, Locators::default(), &AtomicBool::new(false));
     assert_eq!(settle(&one, stored("a")).unwrap().lock.state, LockState::Pinned);
     assert_eq!(settle(&two, stored("a")).unwrap().lock.state, LockState::Verified);
@@ -154,7 +156,7 @@ fn a_build_is_pinned_with_its_context() {
     let settle = |locking, context: &str| {
         let Image::Stored(root) = stored("a") else { panic!("stored") };
         let image = Identity { config_digest: root.config_digest, diff_ids: root.diff_ids };
-        let pins = Pins::open(&desk.task, locking).unwrap();
+        let pins = Pins::open(&desk.task, &Platform::here(), locking).unwrap();
         pins.settle_build(Digest::of(context.as_bytes()), image).map(|pinned| pinned.lock.state)
     };
     assert_eq!(settle(Locking::Pin, "one").unwrap(), LockState::Pinned);
