@@ -86,7 +86,7 @@ catalogue! {
     BootstrapFailed, "bootstrap-failed", Infrastructure, "mmdebstrap could not make the image", "the message has its last words; check the names of packages and the mirror";
     ImageDrift, "image-drift", Drift, "the image is not the one that belljar.lock pins", "if the change is meant, accept it with --update-lock and commit belljar.lock; if not, bring the pinned image back";
     ImageUnpinned, "image-unpinned", Usage, "the image is not pinned in belljar.lock, or cannot be", "run once without --frozen to pin an image, or with --update-lock for a root directory, and commit belljar.lock; `host` can never be pinned";
-    LockUnreadable, "lock-unreadable", Usage, "belljar.lock cannot be read or does not say what a lock says", "mend the line that is shown; after a merge keep both sides' lines, each fact once";
+    LockUnreadable, "lock-unreadable", Usage, "belljar.lock cannot be read or does not say what a lock says", "mend the line that the message names; after a merge keep the lines of both sides, each fact once";
     LockVersion, "lock-version", Usage, "belljar.lock was written by a newer Belljar", "upgrade Belljar";
     LockUnwritable, "lock-unwritable", Infrastructure, "belljar.lock cannot be written", "make the folder writable, or update the lock in a copy of it";
     PathEscapes, "path-escapes", Usage, "a path leads out of the folder it must stay in", "use a path inside the folder";

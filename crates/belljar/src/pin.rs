@@ -143,7 +143,11 @@ impl<'a> Pins<'a> {
     fn host(&self, intent: &Intent) -> Result<Pinned, Fault> {
         let unpinned = self.answer(LockState::Unpinned, self.digest());
         match self.locking {
-            Locking::Frozen => return Err(self.refused("`host` is this machine itself and cannot be pinned")),
+            Locking::Frozen => {
+                return Err(self
+                    .refused("it is this machine itself and cannot be pinned")
+                    .hint("choose an image that can be pinned: docs/images.md lists them"));
+            }
             Locking::Pin | Locking::Look if self.read.is_none() => return Ok(unpinned),
             Locking::Pin | Locking::Look | Locking::Update => {}
         }
@@ -182,7 +186,9 @@ impl<'a> Pins<'a> {
         let pinned = self.entry().is_some();
         match self.locking {
             Locking::Frozen if !pinned => {
-                return Err(self.refused("the root directory is not pinned"));
+                return Err(self
+                    .refused("the root directory is not pinned")
+                    .hint("pin it with --update-lock, and commit belljar.lock"));
             }
             Locking::Pin | Locking::Look if !pinned => {
                 return Ok(self.answer(LockState::Unpinned, self.digest()));
@@ -204,7 +210,7 @@ impl<'a> Pins<'a> {
             (Locking::Update, _) | (Locking::Pin, None) => self.write(intent, now),
             (Locking::Pin | Locking::Look | Locking::Frozen, Some(_)) => self.check(&now),
             (Locking::Look, None) => Ok(self.answer(LockState::WouldPin, self.digest())),
-            (Locking::Frozen, None) => Err(self.refused("it is not pinned")),
+            (Locking::Frozen, None) => Err(self.not_pinned()),
         }
     }
 
@@ -271,6 +277,10 @@ impl<'a> Pins<'a> {
         let image = &self.task.spec.environment.image;
         let message = format!("the image `{image}` cannot be held to {}: {reason}", self.shown());
         self.task.fault_at(KEY, Code::ImageUnpinned, message)
+    }
+
+    fn not_pinned(&self) -> Fault {
+        self.refused("it is not pinned").hint("run once without --frozen to pin it, and commit belljar.lock")
     }
 
     fn digest(&self) -> Option<Digest> {

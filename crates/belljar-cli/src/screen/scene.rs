@@ -228,3 +228,39 @@ pub(crate) fn quoted(line: &str, width: usize) -> String {
     let text = crate::screen::line::cut(&guest::line(line), width.saturating_sub(7));
     format!("    {} {text}", "│".dimmed())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stays on the screen when an image is there and the lock was used like this.
+    fn told(state: LockState) -> Vec<Staying> {
+        let lock = LockRecord {
+            path: "../belljar.lock".to_owned(),
+            digest: None,
+            reference: Some("team/app:1".to_owned()),
+            platform: "linux/amd64".to_owned(),
+            state,
+        };
+        let image = ImageRecord {
+            reference: "team/app:1".to_owned(),
+            kind: "oci".to_owned(),
+            identity: Default::default(),
+            locators: Default::default(),
+            pinned: true,
+            lock: Some(lock),
+        };
+        let (at, elapsed_ms) = (Moment::now(), std::time::Duration::ZERO.into());
+        let event = Event { seq: 0, at, elapsed_ms, kind: EventKind::ImageResolved { image } };
+        Scene::new("begin", Detail::Brief).take(&event)
+    }
+
+    #[test]
+    fn a_change_of_the_lock_is_told_to_everybody() {
+        let line = |words: &str| vec![Staying::Text(format!("    {words} in ../belljar.lock"))];
+        assert_eq!(told(LockState::Pinned), line("pinned team/app:1 for linux/amd64"));
+        assert_eq!(told(LockState::Updated), line("pinned team/app:1 for linux/amd64 anew"));
+        assert_eq!(told(LockState::Verified), []);
+        assert_eq!(told(LockState::Unpinned), []);
+    }
+}

@@ -61,9 +61,7 @@ impl Pins<'_> {
         let pinnable = !matches!(found, Found::Host | Found::Directory(_));
         match (self.locking, &self.intent) {
             (Locking::Frozen | Locking::Update, Err(reason)) => self.unportable(reason).map(|_| ()),
-            (Locking::Frozen, Ok(_)) if pinnable && self.entry().is_none() => {
-                Err(self.refused("it is not pinned"))
-            }
+            (Locking::Frozen, Ok(_)) if pinnable && self.entry().is_none() => Err(self.not_pinned()),
             _ => Ok(()),
         }
     }
