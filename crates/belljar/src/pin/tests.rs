@@ -1,11 +1,15 @@
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use belljar_image::oci::Settings;
-use belljar_image::reference::StoredRoot;
+use belljar_image::reference::{Reference, StoredRoot};
+use belljar_image::store::Store;
 use tempfile::TempDir;
 
 use super::*;
+use crate::images::{Context, ImageSettings, Watch};
 use crate::spec::TaskSpec;
 
 /// A folder with a task whose image is written like this.
@@ -223,4 +227,47 @@ fn a_lock_that_is_not_understood_stops_the_run() {
         }
         assert_eq!(desk.lock().as_deref(), Some(text));
     }
+}
+
+/// A store with somebody who builds: the context's own folder becomes the image, and each build is counted.
+fn builder(folder: &Path, builds: &Arc<AtomicUsize>) -> Images {
+    let mut settings = ImageSettings::new(folder.join("images"));
+    let counter = Arc::clone(builds);
+    settings.build =
+        Some(Arc::new(move |images: &Images, _: &Store, context: Context<'_>, watch: Watch<'_>| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(images.import(context.folder, None, watch)?.image.config_digest)
+        }));
+    Images::new(settings)
+}
+
+#[test]
+fn an_image_is_built_once_for_its_context_and_again_on_request() {
+    let desk = Desk::new("build:./image");
+    let (image, builds) = (desk.folder.path().join("image"), Arc::new(AtomicUsize::new(0)));
+    fs::create_dir(&image).unwrap();
+    fs::write(image.join("Dockerfile"), "FROM scratch\nCOPY . /\n").unwrap();
+    fs::write(image.join("data"), "one").unwrap();
+    let mut images = builder(desk.folder.path(), &builds);
+    let bring = |images: &Images, locking| {
+        let reference: Reference = "build:./image".parse().unwrap();
+        let found = reference.find(desk.folder.path()).unwrap();
+        let sources = Sources { images, pull: Pull::Missing, locking };
+        let watch = Watch { cancel: &AtomicBool::new(false), tell: &|_| {} };
+        let pins = Pins::open(&desk.task, &Platform::here(), locking).unwrap();
+        let state = pins.bring(&reference, &found, sources, watch).map(|root| root.pinned.lock.state);
+        (state.map_err(|fault| fault.code), builds.load(Ordering::Relaxed))
+    };
+    assert_eq!(bring(&images, Locking::Frozen), (Err(Code::ImageUnpinned), 0));
+    assert_eq!(bring(&images, Locking::Pin), (Ok(LockState::Pinned), 1));
+    assert_eq!(bring(&images, Locking::Pin), (Ok(LockState::Verified), 1), "it is reused");
+    assert_eq!(bring(&images, Locking::Frozen), (Ok(LockState::Verified), 1));
+    fs::write(image.join("data"), "two").unwrap();
+    for locking in [Locking::Pin, Locking::Look, Locking::Frozen] {
+        assert_eq!(bring(&images, locking), (Err(Code::ImageDrift), 1), "nothing is built to be refused");
+    }
+    assert_eq!(bring(&images, Locking::Update), (Ok(LockState::Updated), 2));
+    // A store that lost it: the same context must come to the same image.
+    images = builder(&desk.folder.path().join("elsewhere"), &builds);
+    assert_eq!(bring(&images, Locking::Frozen), (Ok(LockState::Verified), 3));
 }

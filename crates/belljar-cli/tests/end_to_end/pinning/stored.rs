@@ -1,64 +1,15 @@
 //! Pinned images of a registry whose tag moves, and of files that change.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::{answer_with, code_of, lock_of, run};
 use crate::ground::Ground;
+use crate::images::registry::Registry;
 use crate::images::small_root;
-
-/// A registry of this test's own; gone with it.
-struct Registry {
-    process: Child,
-    port: u16,
-}
-
-impl Registry {
-    fn start(ground: &Ground) -> Registry {
-        let (config, log) = (ground.path("registry.yml"), ground.path("registry.log"));
-        let storage = ground.path("registry");
-        let text = format!(
-            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n  secret: x\n",
-            storage.display()
-        );
-        fs::write(&config, text).unwrap();
-        let mut command = Command::new("docker-registry");
-        command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
-        let process = command.stderr(File::create(&log).unwrap()).spawn();
-        let process =
-            process.expect("these tests take docker-registry: as root, apt-get install docker-registry");
-        let mut registry = Registry { process, port: 0 };
-        registry.port = registry.await_port(&log);
-        registry
-    }
-
-    fn await_port(&mut self, log: &Path) -> u16 {
-        loop {
-            let text = fs::read_to_string(log).unwrap();
-            let found = text.split("listening on 127.0.0.1:").nth(1);
-            if let Some(rest) = found.filter(|rest| rest.contains([',', '"'])) {
-                return rest.split([',', '"']).next().unwrap().parse().unwrap();
-            }
-            assert!(self.process.try_wait().unwrap().is_none(), "docker-registry ended: {text}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn stop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
 
 /// Runs a verb of `belljar image` in another home, as somebody else who publishes images.
 fn publish(ground: &Ground, arguments: &[&str]) -> String {
@@ -103,8 +54,8 @@ fn expect(answer: &(i32, Value), done: &str, printed_text: &str) {
 fn a_tag_that_moves_does_not_move_what_is_pinned() {
     let ground = Ground::new();
     small_root(&ground);
-    let mut registry = Registry::start(&ground);
-    let name = format!("127.0.0.1:{}/team/app:1", registry.port);
+    let registry = Registry::open();
+    let name = format!("{}/team/app:1", registry.address());
     let one = image_that_answers(&ground, "one");
     publish(&ground, &["push", &one, &name]);
     let task = ground.task("tagged", "/bin/answer", &json!({"environment": {"image": name}}));
@@ -134,7 +85,7 @@ fn a_tag_that_moves_does_not_move_what_is_pinned() {
     expect(&run(&ground, &task, &[]), "verified", "two");
 
     // Without the registry, what is in the store is enough; without the store, nothing is.
-    registry.stop();
+    drop(registry);
     expect(&run(&ground, &task, &["--frozen"]), "verified", "two");
     forget_everything(&ground);
     assert_eq!(run(&ground, &task, &[]).0, 4);
@@ -145,8 +96,8 @@ fn a_tag_that_moves_does_not_move_what_is_pinned() {
 fn pinned_bytes_that_nobody_has_are_drift() {
     let ground = Ground::new();
     small_root(&ground);
-    let registry = Registry::start(&ground);
-    let name = format!("127.0.0.1:{}/team/app:1", registry.port);
+    let registry = Registry::open();
+    let name = format!("{}/team/app:1", registry.address());
     let one = image_that_answers(&ground, "one");
     publish(&ground, &["push", &one, &name]);
     let task = ground.task("lost", "/bin/answer", &json!({"environment": {"image": name}}));
