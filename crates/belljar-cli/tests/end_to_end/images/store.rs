@@ -121,6 +121,25 @@ fn a_whole_debian_runs_its_python() {
 }
 
 #[test]
+fn a_debian_is_made_without_a_registry_and_twice_the_same() {
+    let made = || {
+        let ground = Ground::new();
+        let mut arguments = vec!["image", "bootstrap", "tools:1", "busybox-static", "--variant", "extract"];
+        let mirror = std::env::var("BELLJAR_GROUND_MIRROR").ok();
+        arguments.extend(mirror.iter().flat_map(|mirror| ["--mirror", mirror.as_str()]));
+        let digest = ask(&ground, &arguments)["config_digest"].clone();
+        assert_eq!(prints(&ground, "tools:1", &["/bin/busybox", "cat", "/etc/hostname"]), "debian");
+        digest
+    };
+    assert_eq!(made(), made());
+    let ground = Ground::new();
+    refused(&ground, &["image", "bootstrap", "tools:1", "a,b"], "usage", 2);
+    let mut belljar = ground.belljar();
+    let output = belljar.env("PATH", ground.path("repo")).args(["image", "bootstrap", "tools:1"]).output();
+    assert_eq!(output.unwrap().status.code(), Some(3));
+}
+
+#[test]
 fn owners_that_a_user_cannot_give_are_refused_or_squashed() {
     let ground = Ground::of(Caller::Delegated);
     let tar = text(&root_tar(&ground, "foreign.tar", &["--owner=33", "--group=33"]));
