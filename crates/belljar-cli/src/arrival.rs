@@ -95,7 +95,7 @@ impl Show {
 fn remark(told: &Told, detail: Detail) -> Option<String> {
     match told {
         Told::Retry { reason, wait } => {
-            let wait = words::seconds(wait.as_secs());
+            let wait = words::span((*wait).into());
             Some(format!("  ! {}; trying again in {wait}", guest::line(reason)))
         }
         Told::NextHost { host, reason } => {

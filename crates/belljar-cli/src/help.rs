@@ -108,8 +108,8 @@ Examples:
   belljar gc
   belljar gc --out /tmp/artifacts --json
 
-Removes sandboxes whose keeper is gone, half-made snapshots, and half-made folders of runs. What is in use
-is left alone.
+Removes sandboxes whose keeper is gone, half-made snapshots, half-made folders of runs, and half-made parts
+of images. What is in use is left alone.
 Exit code 4 when something could not be removed.";
 
 /// Below `belljar sandbox --help`.

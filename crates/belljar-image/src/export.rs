@@ -4,6 +4,7 @@
 
 mod content;
 mod name;
+mod outgoing;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -12,6 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use content::{Content, Contents};
+pub use outgoing::Outgoing;
 use serde::Serialize;
 
 use crate::digest::{Digest, Hashed};

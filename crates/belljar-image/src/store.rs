@@ -32,7 +32,7 @@ pub use image::{Origin, Removed, StoredImage};
 pub use layer::{Layer, LayerRecord, Ownership};
 pub use lock::Lease;
 use lock::Thing;
-pub use pull::{Blobs, PullError};
+pub use pull::PullError;
 pub use space::{Evict, Freed, Usage};
 
 use crate::digest::Digest;

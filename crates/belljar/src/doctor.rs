@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::engine::embedded::{Embedded, root};
 use belljar_image::reference::Image;
+use belljar_image::store::{Owners, Store};
 
 /// Less free disk than this is a warning.
 const ROOM: u64 = 10 << 30;
@@ -34,6 +35,8 @@ pub struct DoctorOptions {
     pub out: PathBuf,
     /// The cache folder.
     pub cache: PathBuf,
+    /// The folder of the image store; it need not exist.
+    pub images: PathBuf,
     /// The git program.
     pub git: PathBuf,
 }
@@ -86,8 +89,30 @@ pub fn examine(options: &DoctorOptions) -> Vec<Check> {
     checks.push(disk_limit());
     checks.push(link(options));
     checks.extend([resolvers(options), certificates(), git(&options.git), python()]);
-    checks.extend([disk("output folder", &options.out), disk("cache folder", &options.cache), docker()]);
+    checks.extend([
+        disk("output folder", &options.out),
+        disk("cache folder", &options.cache),
+        store(&options.images),
+        docker(),
+    ]);
     checks
+}
+
+/// The store of images; to look does not make one.
+fn store(folder: &Path) -> Check {
+    let name = "image store";
+    if !folder.join("format").exists() {
+        return Check::new(name, Status::Info, "there is none yet; the first image makes it");
+    }
+    let root = rustix::process::geteuid().is_root();
+    let owners = if root { Owners::Exact } else { Owners::Refuse };
+    match Store::open(folder, owners).and_then(|store| store.disk_usage()) {
+        Ok(usage) => {
+            let megabytes = usage.bytes() / 1_000_000;
+            Check::new(name, Status::Ok, format!("{} images in {megabytes} MB", usage.images))
+        }
+        Err(error) => Check::new(name, Status::Warn, error.to_string()).remedy("belljar image fsck --repair"),
+    }
 }
 
 fn kernel() -> Check {

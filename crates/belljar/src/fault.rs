@@ -70,7 +70,7 @@ catalogue! {
     RepoDrift, "repo-drift", Drift, "a directory's content is not the content that was pinned", "restore the content, or pin the new commit id that is shown";
     RepoFailed, "repo-failed", Infrastructure, "git failed on this machine", "see git's own message in logs/";
     RepoPatch, "repo-patch", Usage, "a patch does not apply to the checkout", "make the patch against the pinned commit; git's own message names the file";
-    ImageUnknown, "image-unknown", Usage, "the image reference is not understood, or nothing is there", "docs/images.md lists what can be written; check the spelling, or pull it with the right credentials";
+    ImageUnknown, "image-unknown", Usage, "the image reference is not understood, or nothing is there", "check the spelling; docs/images.md lists what an image can be";
     ImageAbsent, "image-absent", Usage, "the image is not in the store, and may not be fetched now", "belljar image ls lists what is there; belljar image pull NAME fetches it";
     ImagePlatform, "image-platform", Usage, "the image has nothing for this kind of machine", "choose an image from the list in the message";
     ImageRefused, "image-refused", Usage, "the image holds something that Belljar refuses", "the message names it; have the image made anew";

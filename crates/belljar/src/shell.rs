@@ -26,7 +26,7 @@ pub(crate) fn arguments(
 }
 
 /// One line without an end, so that the line numbers of the script stay what they are.
-fn exports(environment: &BTreeMap<String, String>) -> String {
+pub(crate) fn exports(environment: &BTreeMap<String, String>) -> String {
     // An image may set what no shell can name; the program gets it all the same.
     let nameable = environment.iter().filter(|(name, _)| is_name(name));
     let pairs: String = nameable.map(|(name, value)| format!(" {name}={}", quote(value))).collect();

@@ -218,6 +218,8 @@ pub(crate) struct ImageBootstrapArguments {
 /// What a Debian image has beside its packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DebianVariant {
+    /// The packages with what they need, unpacked and not set up.
+    Extract,
     /// Nothing that the packages do not need.
     Custom,
     /// What packages may rely on without saying so.

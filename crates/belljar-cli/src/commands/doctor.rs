@@ -33,6 +33,7 @@ fn examined(arguments: &DoctorArguments, voice: Voice) -> Result<Vec<Check>, Fau
         engine: place.embedded(),
         out: arguments.out.out.clone(),
         cache: place.cache.clone(),
+        images: place.images.clone(),
         git: environment::for_git().program,
     };
     let screen = Screen::open_for("examine", voice);

@@ -10,7 +10,7 @@ use belljar::{Code, Fault};
 use belljar_cell::lease::reap;
 use serde::Serialize;
 
-use crate::args::GcArguments;
+use crate::args::{GcArguments, OwnersArguments};
 use crate::place::Place;
 use crate::screen::line::Mark;
 use crate::voice::Voice;
@@ -27,6 +27,8 @@ struct Swept {
     removed_snapshots: Vec<PathBuf>,
     /// Half-made and half-removed folders of runs that are gone now.
     removed_folders: Vec<PathBuf>,
+    /// Half-made things in the store of images that are gone now.
+    removed_image_scraps: u64,
     /// The room all of it took.
     freed_bytes: u64,
     /// What could not be removed, and why.
@@ -50,12 +52,15 @@ fn collect(place: &Place, out: &Path) -> Result<Swept, Fault> {
     })?;
     let snapshots = place.sandboxes(Network::None).sweep_snapshots()?;
     let leftovers = sweep(out)?;
+    let images = place.images(OwnersArguments { squash: false })?;
+    let (scraps, freed_images) = if images.has_store() { images.sweep()? } else { (0, 0) };
     let freed: u64 = reaped.removed.iter().filter_map(|id| sizes.get(id)).sum();
     let names = snapshots.removed.iter().filter_map(|path| path.file_name()?.to_str());
     let freed_on_shelf: u64 = names.filter_map(|name| sizes_on_shelf.get(name)).sum();
     let failed = leftovers.failed.iter().map(|(path, why)| format!("{}: {why}", path.display()));
     Ok(Swept {
-        freed_bytes: freed + freed_on_shelf + leftovers.freed_bytes,
+        removed_image_scraps: scraps,
+        freed_bytes: freed + freed_on_shelf + leftovers.freed_bytes + freed_images,
         failures: reaped.failures.into_iter().chain(snapshots.failures).chain(failed).collect(),
         removed_snapshots: snapshots.removed,
         removed_sandboxes: reaped.removed,
@@ -84,7 +89,17 @@ fn text(swept: &Swept) -> String {
     list(Mark::Good, "removed folder", shown(&swept.removed_folders));
     list(Mark::Plain, "in use", swept.alive_sandboxes.clone());
     list(Mark::Bad, "not removed", swept.failures.clone());
-    let removed = swept.removed_sandboxes.len() + swept.removed_snapshots.len() + swept.removed_folders.len();
+    let scraps = usize::try_from(swept.removed_image_scraps).unwrap_or(usize::MAX);
+    if scraps > 0 {
+        let _ = writeln!(
+            text,
+            "{} removed {} of images",
+            Mark::Good.shown(),
+            words::count(scraps, "half-made part")
+        );
+    }
+    let lists = [swept.removed_sandboxes.len(), swept.removed_snapshots.len(), swept.removed_folders.len()];
+    let removed = lists.into_iter().sum::<usize>() + scraps;
     text + &match removed {
         0 if swept.failures.is_empty() => "nothing to remove\n".to_owned(),
         _ => format!(

@@ -92,7 +92,7 @@ fn an_unknown_image() {
       3 | environment: {image: ./nowhere}
         |                      ^^^^^^^^^
 
-    hint: use `host`, or the path of a root directory
+    hint: check the spelling; docs/images.md lists what an image can be
     [image-unknown]
     ");
 }

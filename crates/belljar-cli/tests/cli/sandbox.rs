@@ -172,14 +172,14 @@ fn failures_say_what_to_do() {
     hint: use letters, digits, `-`, `_` and `.`
     [usage]
     ");
-    assert_said!(home.told(&["create", "python:3.11"]), @"
+    assert_said!(home.told(&["create", "python:3.11", "--pull", "never"]), @"
     exit 2
     --- stdout
     --- stderr
-    error: image `python:3.11` is not known: this version takes `host` or the path of a root directory
+    error: the image docker.io/library/python:3.11 is not in the store
 
-    hint: use `host`, or the path of a root directory
-    [image-unknown]
+    hint: belljar image ls lists what is there; belljar image pull NAME fetches it
+    [image-absent]
     ");
     assert_said!(home.told(&["create", "--ttl", "soon"]), @r#"
     exit 2

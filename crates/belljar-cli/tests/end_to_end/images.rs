@@ -1,4 +1,7 @@
-//! A plain root directory as image.
+//! A plain root directory as image, and images of the store.
+
+mod registry;
+mod store;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};

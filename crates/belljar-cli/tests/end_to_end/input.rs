@@ -48,7 +48,7 @@ fn a_missing_commit() {
 
 #[test]
 fn an_unknown_image() {
-    wrong(&json!({"environment": {"image": "python:3.11"}}), "image-unknown");
+    wrong(&json!({"environment": {"image": "./nowhere.tar"}}), "image-unknown");
 }
 
 #[test]

@@ -214,15 +214,3 @@ impl Partial for Part<'_> {
         Ok(())
     }
 }
-
-/// The blobs of an image, for a push.
-#[derive(Debug)]
-pub struct Blobs<'a>(pub &'a Store);
-
-impl registry::Origin for Blobs<'_> {
-    fn open(&self, digest: Digest, offset: u64) -> io::Result<Box<dyn Read + '_>> {
-        let mut file = self.0.blob(digest).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
-        io::Seek::seek(&mut file, io::SeekFrom::Start(offset))?;
-        Ok(Box::new(file))
-    }
-}

@@ -8,7 +8,7 @@ use crate::fault::{Code, Fault};
 /// The program, and the package that has it.
 const PROGRAM: &str = "mmdebstrap";
 /// What of the machine it is made on would otherwise be in the image.
-const ANONYMOUS: &str = r#"echo debian >"$1/etc/hostname"; : >"$1/etc/resolv.conf""#;
+const ANONYMOUS: &str = r#"mkdir -p "$1/etc"; echo debian >"$1/etc/hostname"; : >"$1/etc/resolv.conf""#;
 
 /// What a Debian image is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Bootstrap {
 /// How much a Debian system has beside what is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
+    /// The packages with what they need, unpacked and not set up.
+    Extract,
     /// Nothing that packages do not need.
     Custom,
     /// What packages may rely on without saying so.
@@ -41,6 +43,7 @@ pub enum Variant {
 impl Variant {
     fn name(self) -> &'static str {
         match self {
+            Variant::Extract => "extract",
             Variant::Custom => "custom",
             Variant::Essential => "essential",
             Variant::Apt => "apt",

@@ -115,7 +115,8 @@ pub(super) fn export(error: ExportError) -> Fault {
             Code::DiskFull
         }
         ExportError::Write { .. } | ExportError::NotEmpty(_) => Code::OutputUnwritable,
-        ExportError::NotTheSame { .. } | ExportError::Damaged(_) => Code::ImageCorrupt,
+        ExportError::NotTheSame { .. } => Code::ImageAbsent,
+        ExportError::Damaged(_) => Code::ImageCorrupt,
         _ => Code::ImageStore,
     };
     told(code, error)

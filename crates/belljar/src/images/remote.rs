@@ -1,8 +1,9 @@
 //! Images of registries: found in the store, or fetched; and sent there.
 
+use belljar_image::export::Outgoing;
 use belljar_image::reference::Name;
 use belljar_image::registry::{Client, Pushed};
-use belljar_image::store::{Blobs, Evict, Origin, StoreError, StoredImage};
+use belljar_image::store::{Evict, Origin, StoreError, StoredImage};
 
 use super::{Images, Pull, Told, Watch, fault};
 use crate::fault::{Code, Fault};
@@ -70,22 +71,15 @@ impl Images {
         let store = self.store()?;
         self.hold(&store, image.config_digest)?;
         (watch.tell)(Told::Began(format!("push {to}")));
-        for layer in &image.manifest_layers {
-            if store.blob(layer.digest).map_err(fault::store)?.is_none() {
-                let message = format!("the bytes {} of a layer were dropped to save room", layer.digest);
-                return Err(Fault::new(Code::ImageAbsent, message)
-                    .hint("pull or import the image again, then push it"));
-            }
-        }
-        let manifest = self.document(image.manifest.digest)?;
+        let outgoing = Outgoing::of(&store, image).map_err(fault::export)?;
         let client = Client::new(self.settings.registry.clone()).map_err(fault::registry)?;
         let progress = |progress| watch.progress(progress);
-        let pushed = client.push(to, &manifest, &Blobs(&store), None, watch.registry(&progress));
+        let pushed = client.push(to, &outgoing.manifest, &outgoing, None, watch.registry(&progress));
         let pushed = pushed.map_err(|error| watch.unless_cancelled(fault::registry(error)))?;
         let repo_digest = Some(format!("{}/{}@{}", to.registry(), to.repository(), pushed.digest));
         let origin = Origin { from: format!("registry {}", to.registry()), repo_digest };
         let config = self.document(image.config_digest)?;
-        store.add_image(&manifest, &config, &origin, &|_| {}).map_err(fault::store)?;
+        store.add_image(&outgoing.manifest, &config, &origin, &|_| {}).map_err(fault::store)?;
         Ok(pushed)
     }
 

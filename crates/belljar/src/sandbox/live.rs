@@ -185,6 +185,17 @@ impl Live {
         Ok(failures.iter().map(ToString::to_string).collect())
     }
 
+    /// What makes a shell one that somebody logs in to. A profile may drop the image's own path, so that is set again
+    /// before anybody types.
+    pub fn login_arguments(&self) -> Vec<String> {
+        if !self.given.environment.contains_key("PATH") {
+            return vec!["-l".to_owned()];
+        }
+        let environment = crate::plan::image_environment(self.given.environment.clone());
+        let path = environment.into_iter().filter(|(name, _)| name == "PATH").collect();
+        vec!["-lc".to_owned(), format!("{}exec \"$0\" -i", crate::shell::exports(&path))]
+    }
+
     fn spec(&self, execution: &Execution, streams: Streams) -> Result<ExecSpec, Fault> {
         let Some((program, arguments)) = execution.command.split_first() else {
             return Err(Fault::new(Code::Usage, "no command was given"));

@@ -92,6 +92,7 @@ pub(crate) fn bootstrap(arguments: &ImageBootstrapArguments, voice: Voice) -> Re
     let what = Bootstrap {
         suite: arguments.suite.clone(),
         variant: match arguments.variant {
+            DebianVariant::Extract => Variant::Extract,
             DebianVariant::Custom => Variant::Custom,
             DebianVariant::Essential => Variant::Essential,
             DebianVariant::Apt => Variant::Apt,

@@ -39,14 +39,26 @@ pub(crate) fn shell(arguments: &ShellArguments, voice: Voice) -> Result<u8, Faul
         output_limit: None,
         plain: false,
     };
-    let mut execution = order::execution(vec!["bash".to_owned(), "-l".to_owned()], &manner, None);
-    execution.otherwise = vec!["sh".to_owned()];
-    attend(&arguments.sandbox, &execution, &manner, voice)
+    let foreground = Foreground::prepare(&manner, voice)?;
+    let live = order::sandboxes()?.open(&arguments.sandbox)?;
+    let [shell, otherwise] = ["bash", "sh"].map(str::to_owned);
+    let command = [shell].into_iter().chain(live.login_arguments()).collect();
+    let mut execution = order::execution(command, &manner, None);
+    execution.otherwise = vec![otherwise];
+    attended(live, foreground, &execution, voice)
 }
 
 fn attend(sandbox: &str, execution: &Execution, manner: &Manner, voice: Voice) -> Result<u8, Fault> {
     let foreground = Foreground::prepare(manner, voice)?;
-    let mut live = order::sandboxes()?.open(sandbox)?;
+    attended(order::sandboxes()?.open(sandbox)?, foreground, execution, voice)
+}
+
+fn attended(
+    mut live: Live,
+    foreground: Foreground,
+    execution: &Execution,
+    voice: Voice,
+) -> Result<u8, Fault> {
     let attended = foreground.start(&mut live, execution)?;
     let number = attended.number;
     let (end, rest) = ended(&mut live, attended);
