@@ -13,7 +13,6 @@ mod shared;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +21,8 @@ use std::time::{Duration, Instant};
 use belljar_cell::cell::{CellSpec, Ended, Limits};
 use belljar_cell::client::Cell;
 use belljar_cell::spawner::{self, Spawner};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags};
 use serde_json::json;
 
 use crate::shared::{exec, groups, lines_of, mounts, spec};
@@ -153,10 +154,7 @@ impl Bench {
         let mean = private.iter().sum::<u64>() / count;
         let most = private.iter().max().unwrap();
         drop(self);
-        std::thread::sleep(Duration::from_millis(300));
-        let after = traces();
-        let left: Vec<&String> =
-            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key).collect();
+        let left = left_since(before);
         println!(
             "{}",
             json!({"what": "crowd", "count": count, "create_seconds": create_seconds, "destroy_seconds": destroy_seconds,
@@ -164,25 +162,22 @@ impl Bench {
         );
     }
 
+    /// Read by `cat`, as the plain pipe that this is compared with.
     fn output(&self, bytes: u64) {
         let mut cell = self.create();
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let drain = std::thread::spawn(move || {
-            let (mut total, mut buffer) = (0, vec![0; 128 << 10]);
-            loop {
-                match reader.read(&mut buffer).unwrap() {
-                    0 => return total,
-                    count => total += count as u64,
-                }
-            }
-        });
-        let null = File::open("/dev/null").unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let mut cat = std::process::Command::new("cat");
+        let mut cat = cat.stdin(reader).stdout(null.try_clone().unwrap()).spawn().unwrap();
         let spec = exec("/usr/bin/head", &["-c", &bytes.to_string(), "/dev/zero"]);
         let begun = Instant::now();
         let end = cell.exec(&spec, [null.as_fd(), writer.as_fd(), null.as_fd()]).unwrap();
         drop(writer);
-        assert_eq!((end.ended, drain.join().unwrap()), (Ended::Exited(0), bytes));
+        let read = read_until_its_end(&cat);
         let rate = bytes as f64 / begun.elapsed().as_secs_f64();
+        assert!(cat.wait().unwrap().success());
+        assert_eq!(end.ended, Ended::Exited(0));
+        assert!(read >= bytes, "{read} of {bytes} bytes arrived");
         println!(
             "{}",
             json!({"what": "output", "bytes": bytes, "bytes_per_second": rate, "client_resident_bytes": resident()})
@@ -251,9 +246,33 @@ fn private_of(pid: i32) -> u64 {
     of("Private_Clean:") + of("Private_Dirty:")
 }
 
+/// Waits for the end of a process and says how much it has read.
+fn read_until_its_end(child: &std::process::Child) -> u64 {
+    let pid = Pid::from_child(child);
+    let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    rustix::event::poll(&mut [PollFd::new(&ended, PollFlags::IN)], None).unwrap();
+    let text = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
 fn resident() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap();
     text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// What there is more of than before; the last keepers may still be on their way out.
+fn left_since(before: &BTreeMap<String, usize>) -> Vec<String> {
+    let mut left = Vec::new();
+    for _ in 0..50 {
+        let after = traces();
+        left =
+            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key.clone()).collect();
+        if left.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    left
 }
 
 /// What a machine has of each thing that a cell must not leave behind.

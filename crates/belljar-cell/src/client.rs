@@ -6,18 +6,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cell::{
     Answer, CellSpec, Control, Created, ExecEnd, ExecInfo, ExecSpec, Lifetime, Refusal, Request, Size,
     Status, Stop,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, Step};
 use crate::kit::Kit;
+use crate::lease;
 use crate::listener;
 use crate::log::LogReader;
 use crate::spawner::{self, Spawner};
 use crate::wire::{Channel, Received};
+
+/// How long a keeper may take to answer what it can answer at once: it does one thing after the other, and some of them
+/// take a while.
+const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// Why a cell could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +63,9 @@ pub enum CellError {
     /// A step failed.
     #[error("{0}")]
     Failed(Failure),
+    /// The keeper lives and says nothing: it was stopped, or the machine is far too busy.
+    #[error("the keeper does not answer")]
+    Silent,
     /// The keeper answered something else than was asked.
     #[error("the keeper gave an unexpected answer")]
     Unexpected,
@@ -237,12 +246,12 @@ impl Cell {
 
     /// Unpacks an archive, read from `stream`, into a folder inside.
     pub fn put(&mut self, path: &str, limits: (u64, u64), stream: BorrowedFd<'_>) -> Result<(), CellError> {
-        self.done(&Request::Put { path: path.to_owned(), limits }, &[stream])
+        self.carry(&Request::Put { path: path.to_owned(), limits }, &[stream])
     }
 
     /// Packs a file or folder inside into an archive, written to `stream`.
     pub fn get(&mut self, path: &str, limits: (u64, u64), stream: BorrowedFd<'_>) -> Result<(), CellError> {
-        self.done(&Request::Get { path: path.to_owned(), limits }, &[stream])
+        self.carry(&Request::Get { path: path.to_owned(), limits }, &[stream])
     }
 
     /// Follows the kept output of a command to its end. `each` gets every record, and may stop by answering `false`;
@@ -338,9 +347,12 @@ impl Cell {
         }
     }
 
-    /// Takes the cell down; what could not be removed is listed.
+    /// Takes the cell down; what could not be removed is listed. A keeper that does not answer is killed.
     pub fn destroy(mut self) -> Result<Vec<Failure>, CellError> {
-        let answer = self.ask(&Request::Destroy, &[])?;
+        let answer = match self.ask(&Request::Destroy, &[]) {
+            Err(CellError::Silent) => return self.destroy_by_force(),
+            other => other?,
+        };
         match &self.keeper {
             Some(keeper) => drop(poll(&mut [PollFd::new(keeper, PollFlags::IN)], None)),
             // The end of the connection is the end of the cell; the keeper may have another one next.
@@ -348,6 +360,27 @@ impl Cell {
         }
         match answer {
             Answer::Destroyed(failures) => Ok(failures),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Only of a lasting cell is it known who keeps it: whoever listens at its socket.
+    fn destroy_by_force(&self) -> Result<Vec<Failure>, CellError> {
+        let Place::Folder(folder) = &self.place else { return Err(CellError::Silent) };
+        let failed = |failure: Failure| CellError::Failed(failure);
+        let keeper = self.channel.peer().step(|| "find the keeper".to_owned()).map_err(failed)?;
+        pidfd_send_signal(&keeper, Signal::KILL).step(|| "kill the keeper".to_owned()).map_err(failed)?;
+        let _ = poll(&mut [PollFd::new(&keeper, PollFlags::IN)], Some(&PATIENCE));
+        let reaped =
+            lease::reap(folder.parent().unwrap_or(folder)).map_err(|source| CellError::Talk { source })?;
+        Ok(reaped.failures.into_iter().map(Failure::new).collect())
+    }
+
+    /// Takes as long as it takes.
+    fn carry(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), CellError> {
+        self.send(request, descriptors)?;
+        match self.receive()?.0 {
+            Answer::Done => Ok(()),
             other => Err(unexpected(other)),
         }
     }
@@ -361,7 +394,10 @@ impl Cell {
 
     fn ask(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, CellError> {
         self.send(request, descriptors)?;
-        Ok(self.receive()?.0)
+        match poll(&mut [PollFd::new(&*self.channel, PollFlags::IN)], Some(&PATIENCE)) {
+            Ok(0) => Err(CellError::Silent),
+            _ => Ok(self.receive()?.0),
+        }
     }
 
     fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), CellError> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 
 use crate::cell::{Ended, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Size, Streams, User, Weakness};
@@ -22,7 +22,7 @@ use crate::log::{LogWriter, Stream};
 use crate::site::{PATIENCE, Site, poll_for};
 
 /// How much fits into a pipe to or from a command.
-const WIDE: usize = 1 << 20;
+const WIDE: usize = 256 << 10;
 
 /// A command that runs.
 pub(crate) struct Running {
@@ -62,6 +62,7 @@ impl Running {
     ) -> Result<(Running, Option<OwnedFd>), Failure> {
         let user = exec.user.unwrap_or(User { uid: site.spec.guest.uid, gid: site.spec.guest.gid });
         site.ids.check(user, &site.spec.guest)?;
+        streams.iter().try_for_each(is_safe)?;
         let (streams, terminal, kept) = prepare(site, number, exec, streams, logs, user)?;
         streams.iter().for_each(|stream| give(site, stream, user));
         let mut command: Vec<String> = exec.name.iter().chain(&exec.programs).take(1).cloned().collect();
@@ -209,14 +210,14 @@ impl Running {
     fn sweep(&self, site: &Site, forced: bool, alone: bool) -> Result<(Waited, u32, u32), Failure> {
         let mark = self.mark();
         if !forced {
-            let waited = self.take()?;
+            let waited = self.take(site)?;
             let (killed, survivors) = self.sweep_all(site, mark, alone)?;
             return Ok((waited, killed, survivors));
         }
         let (killed, _) = self.sweep_all(site, mark, alone)?;
         // One that was just born was in no group then, and had no mark; it may have got further since.
         let _ = self.signal(Signal::KILL);
-        let waited = self.take()?;
+        let waited = self.take(site)?;
         let (late, survivors) = self.sweep_all(site, mark.or_else(|| self.mark()), alone)?;
         Ok((waited, (killed + late).max(1), survivors))
     }
@@ -255,13 +256,27 @@ impl Running {
         (left, survivors)
     }
 
-    /// Waits for the first process, which has ended or was killed; one that even so does not end is given up.
-    fn take(&self) -> Result<Waited, Failure> {
+    /// Takes the first process, which has ended or was killed; one that even so does not end is given up. The kernel
+    /// keeps it from us as long as another process of the guest's traces it: such a tracer is killed.
+    fn take(&self, site: &Site) -> Result<Waited, Failure> {
+        let deadline = Instant::now() + PATIENCE;
         let mut watched = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
         if poll_for(&mut watched, PATIENCE)? == 0 {
             return Err(Failure::new("the command does not end although it was killed"));
         }
-        kernel::wait_for(self.child.pid).step(|| "wait for the command".to_owned())
+        loop {
+            let taken = kernel::take_ended(self.child.pid).step(|| "wait for the command".to_owned())?;
+            if let Some(waited) = taken {
+                return Ok(waited);
+            }
+            kill_tracer(self.child.pid);
+            if Instant::now() > deadline {
+                // Nothing is left but to end all of it.
+                site.kill();
+                return Err(Failure::new("the command cannot be told from one that is traced"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     fn take_usage(&self, site: &Site, waited: Waited, end: &mut ExecEnd) {
@@ -278,6 +293,19 @@ impl Running {
         let throttled = site.groups.as_ref().and_then(Groups::throttled_us);
         end.throttled_us =
             throttled.zip(self.throttled_before).map(|(now, before)| now.saturating_sub(before));
+    }
+}
+
+/// Kills whoever traces a process, if anybody does. Only a process of the same cell can.
+fn kill_tracer(traced: Pid) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", traced.as_raw_nonzero()));
+    let tracer = || -> Option<Pid> {
+        let number = status.as_ref().ok()?.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+        Pid::from_raw(number.trim().parse().ok()?)
+    };
+    if let Some(tracer) = tracer() {
+        // Gone already is what is wanted.
+        let _ = rustix::process::kill_process(tracer, Signal::KILL);
     }
 }
 
@@ -298,8 +326,21 @@ fn sweep_inside(site: &Site, mark: Option<u64>, keep: bool) -> Result<(u32, u32)
     }
 }
 
+/// A guest can open again, by its name in /proc, whatever it holds: a file for writing that was given for reading, or
+/// a folder and what lies beside it. So it is given neither.
+fn is_safe(stream: &OwnedFd) -> Result<(), Failure> {
+    use rustix::fs::FileType::{CharacterDevice, Fifo, Socket};
+    let stat = rustix::fs::fstat(stream).step(|| "look at the command's streams".to_owned())?;
+    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        Fifo | Socket | CharacterDevice => Ok(()),
+        _ => Err(Failure::new(
+            "a stream of a command is a pipe, a socket or a device, never a file or a folder",
+        )),
+    }
+}
+
 /// A pipe belongs to who made it; the guest may open its own again by name, as `/dev/stdout`, only when it is the
-/// guest's. And it is made wide: the guest and its reader then take turns sixteen times less often.
+/// guest's. And it is made wide: the guest and its reader then take turns four times less often.
 fn give(site: &Site, stream: &OwnedFd, user: User) {
     let is_pipe = rustix::fs::fstat(stream)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);

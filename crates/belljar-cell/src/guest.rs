@@ -18,6 +18,9 @@ use crate::probe;
 /// Open files a guest starts with, and may raise to.
 const OPEN_FILES: (u64, u64) = (1024, 65_536);
 
+/// Signals that may wait; they too are counted by user.
+const SIGNALS: (u64, u64) = (1024, 1024);
+
 /// Everything a guest process is stripped down to.
 #[derive(Debug)]
 pub(crate) struct Cage<'a> {
@@ -94,7 +97,11 @@ impl Cage<'_> {
         let most = Some(if self.is_weak(Weakness::KeepCores) { 1 << 30 } else { 1 });
         let cores = Rlimit { current: most, maximum: most };
         rustix::process::setrlimit(Resource::Core, cores).step(|| "forbid core files".to_owned())?;
-        lower(Resource::Nofile, self.limits.open_files.map_or(OPEN_FILES, |most| (most, most)))?;
+        let (soft, hard) = self.limits.open_files.map_or(OPEN_FILES, |most| (most, most));
+        // Descriptors on their way are counted by user, and this user is the caller: some are left for the keeper.
+        let own = rustix::process::getrlimit(Resource::Nofile).maximum.filter(|_| !self.ids.is_range());
+        lower(Resource::Nofile, (soft, own.map_or(hard, |own| hard.min(own / 2))))?;
+        lower(Resource::Sigpending, SIGNALS)?;
         if let Some(millis) = self.limits.cpu_time_ms {
             // The keeper counts the whole tree; this stops a single process also where nobody can.
             let seconds = millis.div_ceil(1000);

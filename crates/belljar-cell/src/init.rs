@@ -91,6 +91,9 @@ pub(crate) fn live(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> ! {
 fn set_up(ids: Ids, weaknesses: &[Weakness], keeper: &Channel) -> Result<(), Report> {
     // What needs neither id map nor specification is done before there are any.
     let namespaces = begin(weaknesses).map_err(Report::Failed)?;
+    if !ids.is_range() {
+        limit_watches();
+    }
     let (spec, mounts) = hear_build(ids, weaknesses, keeper).map_err(refused_proc)?;
     let link = match spec.network {
         Network::None => None,
@@ -129,6 +132,14 @@ fn begin(weaknesses: &[Weakness]) -> Result<Vec<OwnedFd>, Failure> {
     start_clocks()?;
     let names = NAMESPACES.iter().map(|(name, _)| *name).chain(["pid"]);
     names.map(|name| open(&format!("/proc/self/ns/{name}"), OFlags::RDONLY)).collect()
+}
+
+/// What the guest of an ordinary user watches is counted against that user, who needs some of it for others. A /proc
+/// that cannot be written to leaves it as it is.
+fn limit_watches() {
+    for (file, most) in [("max_inotify_instances", "64"), ("max_inotify_watches", "32768")] {
+        let _ = fs::write(format!("/proc/sys/user/{file}"), most);
+    }
 }
 
 /// Done here and not by the cloning keeper, which has other things to do meanwhile.

@@ -46,9 +46,10 @@ pub(crate) fn wait_for_clients(mut spawner: Channel, returns: &Channel, kit: &Ki
             Ok(Received::Closed) | Err(_) => return 0,
         };
         let Some(client) = client else { return 2 };
-        let code = keep(Channel::from_socket(client), kit, ahead);
-        if code != 0 || !reusable || site::come_home(&home).is_err() {
-            return code;
+        match keep(Channel::from_socket(client), kit, ahead) {
+            Kept::Gone if reusable && site::come_home(&home).is_ok() => {}
+            Kept::Gone => return 0,
+            Kept::Marked(code) => return code,
         }
         match return_to(returns) {
             Ok(channel) => spawner = channel,
@@ -67,32 +68,50 @@ fn return_to(spawner: &Channel) -> std::io::Result<Channel> {
 /// The keeper's life, in a process that was forked for it and has one thread.
 pub(crate) fn live(client: Channel, kit: &Kit) -> i32 {
     begin();
-    keep(client, kit, None)
+    kernel::forget_arguments();
+    match keep(client, kit, None) {
+        Kept::Gone => 0,
+        Kept::Marked(code) => code,
+    }
+}
+
+/// What is left of a cell in the process that kept it.
+enum Kept {
+    /// Nothing: it can keep another one.
+    Gone,
+    /// Something, or nobody knows: it must end, with this code.
+    Marked(i32),
 }
 
 fn begin() {
     kernel::map_code();
     kernel::set_name(c"belljar-keeper");
-    // Signals of the client's terminal are the client's business.
+    // Signals of the client's terminal are the client's business, and so is what it does about signals.
     let _ = rustix::process::setsid();
+    let _ = kernel::reset_signals();
+    kernel::ignore(libc::SIGPIPE);
     kernel::wait_for_children();
 }
 
-fn keep(client: Channel, kit: &Kit, ahead: Option<Ahead>) -> i32 {
+fn keep(client: Channel, kit: &Kit, ahead: Option<Ahead>) -> Kept {
     let spec = match client.receive::<Request>() {
         Ok(Received::Message(Request::Create(spec), _)) => spec,
-        _ => return 2,
+        _ => return Kept::Marked(2),
     };
-    let (site, created, link) = match Site::raise(&spec, kit, ahead) {
-        Ok(made) => made,
-        Err(answer) => return i32::from(client.send(&answer, &[]).is_err()),
+    let answer = match Site::raise(&spec, kit, ahead) {
+        Ok((site, created, link)) => match listen(&spec) {
+            Ok(listener) => return Keeper::new(site, created, listener).serve(client, link),
+            Err(failure) => {
+                site.destroy();
+                Answer::Failed(failure)
+            }
+        },
+        Err(answer) => answer,
     };
-    match listen(&spec) {
-        Ok(listener) => Keeper::new(site, created, listener).serve(client, link),
-        Err(failure) => {
-            site.destroy();
-            i32::from(client.send(&Answer::Failed(failure), &[]).is_err())
-        }
+    let told = client.send(&answer, &[]);
+    match answer {
+        Answer::Refused(_) if told.is_ok() => Kept::Gone,
+        _ => Kept::Marked(1),
     }
 }
 
@@ -176,13 +195,13 @@ impl Keeper {
     }
 
     /// Tells the client that the cell is there, serves until the end, and takes the cell down.
-    fn serve(mut self, client: Channel, link: Option<OwnedFd>) -> i32 {
+    fn serve(mut self, client: Channel, link: Option<OwnedFd>) -> Kept {
         let answered = self.announce(&client, link.as_ref());
         drop(link);
         let owned = self.site.spec.lifetime == Lifetime::Owner;
         if answered.is_err() && owned {
             self.site.destroy();
-            return 1;
+            return Kept::Marked(1);
         }
         self.welcome(client);
         let told = loop {
@@ -199,10 +218,18 @@ impl Keeper {
             End::Nobody => None,
         };
         drop((self.listener, self.clients));
+        // A disk of its own has taken this process into a mount namespace of its own.
+        let has_moved = self.site.disk.is_some();
         let failures = self.site.destroy();
-        match client {
-            Some(client) => i32::from(client.channel.send(&Answer::Destroyed(failures), &[]).is_err()),
-            None => i32::from(!failures.is_empty()),
+        let clean = failures.is_empty();
+        if let Some(client) = client {
+            // One that is gone wanted no answer.
+            let _ = client.channel.send(&Answer::Destroyed(failures), &[]);
+        }
+        match (clean, has_moved) {
+            (true, false) => Kept::Gone,
+            (true, true) => Kept::Marked(0),
+            (false, _) => Kept::Marked(1),
         }
     }
 
@@ -479,6 +506,9 @@ impl Keeper {
         errand: &Errand,
         streams: Vec<OwnedFd>,
     ) -> Result<Option<Answer>, Failure> {
+        if self.clients.get(&number).is_some_and(|client| client.interrupted.is_some()) {
+            return Err(Failure::new("the copy was ended before it began"));
+        }
         let stream = streams.into_iter().next().ok_or_else(|| Failure::new("no stream came along"))?;
         let command = self.take_number();
         let running = Running::send(&self.site, command, errand, stream)?;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::process::Pid;
+use rustix::process::{DumpableBehavior, Pid};
 
 /// What a clone gives: in the parent the child's id and descriptor, in the child nothing.
 #[derive(Debug)]
@@ -217,6 +217,37 @@ pub(crate) fn prctl(option: c_int, argument: c_ulong) -> io::Result<c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Clones as another user in the eyes of whoever counts, but not of files. For root, in a process with one thread; the
+/// child stays that user.
+pub(crate) fn clone_as(owner: u32, flags: u64) -> io::Result<Cloned> {
+    use rustix::thread::{Uid, set_thread_res_uid};
+    // Its files in /proc are root's whatever it is called.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner), Uid::ROOT)?;
+    // SAFETY: the call changes one number of this thread and touches no memory.
+    unsafe { libc::syscall(libc::SYS_setfsuid, 0) };
+    let cloned = clone(flags, None);
+    if !matches!(cloned, Ok(Cloned::Child)) {
+        set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+    }
+    cloned
+}
+
+/// Makes this process forget the arguments that it was started with: in a copy of the caller they are the caller's, and
+/// anybody who sees the process can read them.
+pub(crate) fn forget_arguments() {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
+    // The name in parentheses may hold anything; the third field follows it.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
+    let place = |number: usize| -> Option<usize> { fields.as_ref()?.get(number - 3)?.parse().ok() };
+    let (Some(start), Some(end)) = (place(48), place(49)) else { return };
+    if start > 0 && start < end {
+        // SAFETY: the kernel says that the arguments lie here, on the stack of this process, which is writable; nothing
+        // of ours reads them after this.
+        unsafe { std::ptr::write_bytes(start as *mut u8, 0, end - start) };
+    }
+}
+
 /// What lists of processes call this one.
 pub(crate) fn set_name(name: &CStr) {
     // Refused, it keeps its old one.
@@ -275,21 +306,34 @@ pub(crate) struct Waited {
     pub io: (u64, u64),
 }
 
-/// Waits for one child and takes its resource usage.
+/// Waits for one child of our own code and takes its resource usage.
 pub(crate) fn wait_for(pid: Pid) -> io::Result<Waited> {
+    wait(pid, 0)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+}
+
+/// Takes a child that has ended, if it can be had. One that a guest traces cannot, until its tracer is gone.
+pub(crate) fn take_ended(pid: Pid) -> io::Result<Option<Waited>> {
+    wait(pid, libc::WNOHANG)
+}
+
+fn wait(pid: Pid, options: c_int) -> io::Result<Option<Waited>> {
     let mut status: c_int = 0;
     // SAFETY: an all-zero rusage is a valid value to be overwritten.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: both pointers are valid during the call.
-        let result = unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, &raw mut usage) };
+        let result =
+            unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, options, &raw mut usage) };
+        if result == 0 {
+            return Ok(None);
+        }
         if result > 0 {
-            return Ok(Waited {
+            return Ok(Some(Waited {
                 status,
                 user_us: microseconds(usage.ru_utime),
                 system_us: microseconds(usage.ru_stime),
                 io: (blocks(usage.ru_inblock), blocks(usage.ru_oublock)),
-            });
+            }));
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {

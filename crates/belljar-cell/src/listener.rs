@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
@@ -16,6 +17,9 @@ use crate::wire::Channel;
 const NAME: &str = "socket";
 /// How many may wait to be heard.
 const BACKLOG: i32 = 128;
+
+/// How long a client may take over one message.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The keeper's end.
 #[derive(Debug)]
@@ -38,6 +42,10 @@ impl Listener {
         let socket = accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
         let peer = sockopt::socket_peercred(&socket).ok()?.uid.as_raw();
         let own = rustix::process::geteuid().as_raw();
+        // One that stops in the middle of a message, or never reads, holds up nobody else.
+        for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, side, Some(PATIENCE)).ok()?;
+        }
         (peer == own || peer == 0).then(|| Channel::from_socket(socket))
     }
 }

@@ -237,7 +237,7 @@ fn furnish_dev() -> Result<(), Failure> {
     }
     make_folder(Path::new("dev/pts"), PLAIN)?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("devpts", "dev/pts", "devpts", flags, c"mode=0620,ptmxmode=0666")
+    mount("devpts", "dev/pts", "devpts", flags, c"mode=0620,ptmxmode=0666,max=256")
         .step(|| "mount /dev/pts".to_owned())?;
     make_folder(Path::new("dev/shm"), SHARED)?;
     // A mount of its own stays writable when what is around it no longer is.
@@ -282,11 +282,12 @@ fn furnish_sys() -> Result<(), Failure> {
     make_folders(Path::new(""), Path::new(PROCESSORS), None)?;
     place(tree.as_fd(), Path::new(PROCESSORS))?;
     for number in 0.. {
-        let folder = format!("{PROCESSORS}/cpu{number}/{THERMAL}");
-        if !Path::new(&folder).exists() {
+        let processor = format!("{PROCESSORS}/cpu{number}");
+        if !Path::new(&processor).exists() {
             break;
         }
-        cover(EMPTY, &folder)?;
+        // One that is switched off has none.
+        cover(EMPTY, &format!("{processor}/{THERMAL}"))?;
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Ahead {
     /// Starts an init. For an ordinary user its ids depend on who the guest is to be.
     pub(crate) fn make(guest: &Guest, ids: Ids, weaknesses: &[Weakness]) -> Result<Ahead, Answer> {
         let (ours, theirs) = Channel::pair().step(|| "make a channel".to_owned()).map_err(Answer::Failed)?;
-        let cloned = kernel::clone((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64, None);
+        let cloned = clone_init(ids);
         match cloned.step(|| "create namespaces".to_owned()).map_err(refused_namespaces)? {
             Cloned::Parent(pid, pidfd) => {
                 let init = Child { pid, pidfd };
@@ -81,7 +81,19 @@ pub(crate) fn own_process_namespace() -> std::io::Result<OwnedFd> {
 
 /// Lets the children of this process be born where they were before it made a cell.
 pub(crate) fn come_home(namespace: &OwnedFd) -> std::io::Result<()> {
+    // An init that was ready for a cell that was refused ends by itself.
+    reap_ready();
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ProcessID))?)
+}
+
+/// What the kernel counts by user, it counts against whoever made a user namespace as well: root's are made by the
+/// cell's own nobody, so that no guest can use up what root and other cells may have.
+fn clone_init(ids: Ids) -> std::io::Result<Cloned> {
+    let flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64;
+    match ids.base() {
+        None => kernel::clone(flags, None),
+        Some(base) => kernel::clone_as(base, flags),
+    }
 }
 
 fn prepare(ids: Ids, init: &Channel) -> Result<(), Failure> {

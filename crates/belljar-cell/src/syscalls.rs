@@ -325,7 +325,7 @@ pub static CALLS: &[Call] = &[
     call("io_destroy",              207,  1,     Allowed,                   Docker::Allows,     ""),
     call("io_getevents",            208,  4,     Allowed,                   Docker::Allows,     ""),
     call("io_pgetevents",           333,  292,   Allowed,                   Docker::Allows,     ""),
-    call("io_setup",                206,  0,     Allowed,                   Docker::Allows,     ""),
+    call("io_setup",                206,  0,     NoSuchCall,                Docker::Allows,     "the whole machine shares one number of these, which a single guest can use up; programs fall back to threads"),
     call("io_submit",               209,  2,     Allowed,                   Docker::Allows,     ""),
     call("io_uring_enter",          426,  426,   Refused,                   Docker::Refuses,    "as for `io_uring_setup`"),
     call("io_uring_register",       427,  427,   Refused,                   Docker::Refuses,    "as for `io_uring_setup`"),

@@ -51,6 +51,12 @@ impl Channel {
         self.socket
     }
 
+    /// Whoever listened at the other end of a socket with a name.
+    pub(crate) fn peer(&self) -> io::Result<OwnedFd> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        Ok(rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty())?)
+    }
+
     /// Sends one message with descriptors.
     pub(crate) fn send<T: Serialize>(&self, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let body = serde_json::to_vec(message)?;

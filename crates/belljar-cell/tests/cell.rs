@@ -865,13 +865,89 @@ fn a_copy_that_the_guest_kills_is_told_as_cut_short_and_is_no_command() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut other = cell.another().unwrap();
         let copy = std::thread::spawn(move || other.put("/tmp/new", (1 << 20, 10), reader.as_fd()));
-        let (end, _) = run(cell, "until kill -9 -1; do sleep 0.01; done", 60_000);
+        // As long as it is on its way in, it is stronger than the guest.
+        while !copy.is_finished() {
+            run(cell, "kill -9 -1", 60_000);
+        }
         drop(writer);
         let failed = copy.join().unwrap().unwrap_err();
-        assert!(failed.to_string().contains("killed inside the sandbox"), "{failed} {end:?}");
+        assert!(failed.to_string().contains("killed inside the sandbox"), "{failed}");
         let commands = cell.execs().unwrap();
         assert!(commands.iter().all(|info| info.command[0] == "/bin/bash"), "{commands:?}");
     });
+}
+
+#[test]
+fn a_copy_is_not_begun_when_its_end_was_asked_for_before() {
+    with_cell(Ground::spec, |_, cell| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        cell.interrupter().interrupt(Stop::Interrupted).unwrap();
+        let refused = cell.put("/tmp/new", (1 << 20, 10), reader.as_fd());
+        assert!(matches!(refused, Err(CellError::Failed(_))), "{refused:?}");
+    });
+}
+
+#[test]
+fn what_the_kernel_counts_by_user_is_counted_against_the_cells_own_nobody() {
+    let script = "python3 -c \"
+import ctypes, os
+libc = ctypes.CDLL(None)
+held = []
+while (fd := libc.inotify_init1(0)) >= 0: held.append(fd)
+print('held', flush=True)
+input()\"";
+    let ground = Ground::new();
+    let (mut greedy, _) = ground.create(&ground.spec()).unwrap();
+    let (input, _typist) = std::io::pipe().unwrap();
+    let (mut told, teller) = std::io::pipe().unwrap();
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    greedy.begin(&shell(script, 60_000), &[input.as_fd(), teller.as_fd(), null.as_fd()]).unwrap().unwrap();
+    drop(teller);
+    told.read_exact(&mut [0; 5]).unwrap();
+    let own = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC);
+    assert!(own.is_ok(), "the host has none left: {own:?}");
+    let (mut other, _) = ground.create(&ground.spec()).unwrap();
+    let (end, text) = run(
+        &mut other,
+        "python3 -c 'import ctypes; exit(ctypes.CDLL(None).inotify_init1(0) < 0)'; ulimit -i",
+        10_000,
+    );
+    assert_eq!((end.ended, text.as_str()), (Ended::Exited(0), "1024\n"), "another cell has none left");
+    other.destroy().unwrap();
+    greedy.another().unwrap().destroy().unwrap();
+}
+
+#[test]
+fn a_file_or_a_folder_is_no_stream() {
+    with_cell(Ground::spec, |ground, cell| {
+        let null = File::open("/dev/null").unwrap();
+        for path in [ground.workspace(), PathBuf::from(SPAWNER)] {
+            let stream = File::open(path).unwrap();
+            let refused = cell.exec(&shell("true", 10_000), [stream.as_fd(), null.as_fd(), null.as_fd()]);
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("never a file or a folder"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_guest_cannot_read_how_the_caller_was_started() {
+    with_cell(Ground::spec, |_, cell| {
+        let (_, text) = run(cell, "tr '\\0' ' ' < /proc/1/cmdline", 10_000);
+        assert!(!text.contains("tests") && !text.contains("--test"), "{text}");
+    });
+}
+
+#[test]
+fn a_client_that_stops_in_the_middle_of_a_message_holds_up_nobody() {
+    let ground = Ground::new();
+    let spec = CellSpec { lifetime: Lifetime::Until { after_ms: 600_000 }, ..ground.spec() };
+    let (cell, _) = ground.create(&spec).unwrap();
+    let mut rude = std::os::unix::net::UnixStream::connect(spec.cells.join(&spec.id).join("socket")).unwrap();
+    std::io::Write::write_all(&mut rude, &[7]).unwrap();
+    let mut other = Cell::open(&spec.cells, &spec.id).unwrap();
+    assert_eq!(other.status().unwrap().running, 0);
+    cell.destroy().unwrap();
 }
 
 #[test]

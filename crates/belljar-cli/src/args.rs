@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anstream::ColorChoice;
 use belljar::limits::Bytes;
+use belljar::pin::Locking;
 use belljar::{Code, Fault};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -128,6 +129,28 @@ impl Out {
     pub(crate) const DEFAULT: &str = "artifacts";
 }
 
+/// What may be done with `belljar.lock`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Lock {
+    /// Refuse an image that belljar.lock does not pin, and write no lock
+    #[arg(long, conflicts_with = "update_lock")]
+    pub(crate) frozen: bool,
+    /// Pin the image that is there now, whatever belljar.lock says of it
+    #[arg(long)]
+    pub(crate) update_lock: bool,
+}
+
+impl Lock {
+    /// In the library's words; `otherwise` is what is done when nobody said anything.
+    pub(crate) fn locking(self, otherwise: Locking) -> Locking {
+        match self {
+            Lock { frozen: true, .. } => Locking::Frozen,
+            Lock { update_lock: true, .. } => Locking::Update,
+            Lock { frozen: false, update_lock: false } => otherwise,
+        }
+    }
+}
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
@@ -137,6 +160,8 @@ pub(crate) struct RunArguments {
     pub(crate) fetch: Fetch,
     #[command(flatten)]
     pub(crate) out: Out,
+    #[command(flatten)]
+    pub(crate) lock: Lock,
 }
 
 /// Arguments of `run-task`.
@@ -149,6 +174,8 @@ pub(crate) struct RunTaskArguments {
     pub(crate) fetch: Fetch,
     #[command(flatten)]
     pub(crate) out: Out,
+    #[command(flatten)]
+    pub(crate) lock: Lock,
 }
 
 /// Arguments of `plan`.
@@ -158,6 +185,8 @@ pub(crate) struct PlanArguments {
     pub(crate) task: PathBuf,
     #[command(flatten)]
     pub(crate) fetch: Fetch,
+    #[command(flatten)]
+    pub(crate) lock: Lock,
 }
 
 /// Arguments of `compare`.
@@ -318,6 +347,8 @@ pub(crate) enum SchemaOf {
     RunRecord,
     /// One line of `events.jsonl`.
     Event,
+    /// `belljar.lock`.
+    Lock,
 }
 
 /// Arguments of `completions`.

@@ -21,8 +21,8 @@ use crate::voice::Voice;
 pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
     match verb {
         Verb::Run(run) => run::perform(&run, voice),
-        Verb::RunTask(RunTaskArguments { task, fetch, out }) => {
-            run::perform(&RunArguments { task, fetch, out }, voice)
+        Verb::RunTask(RunTaskArguments { task, fetch, out, lock }) => {
+            run::perform(&RunArguments { task, fetch, out, lock }, voice)
         }
         Verb::Plan(plan) => plan::perform(&plan, voice),
         Verb::Compare(compare) => compare::perform(&compare, voice),

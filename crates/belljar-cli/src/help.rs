@@ -24,6 +24,8 @@ Examples:
   belljar run task.yaml
   belljar run tasks/custom-dev/toy_fail_pytest --out /tmp/artifacts
   belljar run task.yaml --json | jq .verdict
+  belljar run task.yaml --frozen                  only with the image that belljar.lock pins
+  belljar run task.yaml --update-lock             pin the image that is there now
 
 Ctrl-C once ends the run cleanly, with its record (exit 130); twice kills it at once.
 With --json, stdout is the run record plus `path`, the folder of the run.";
@@ -38,6 +40,7 @@ pub(crate) const PLAN: &str = "\
 Examples:
   belljar plan task.yaml
   belljar plan task.yaml --json | jq -r .plan_digest
+  belljar plan task.yaml --update-lock            pin the image, and run nothing
 
 The digest covers what is portable: the same task has the same digest on every machine.";
 
@@ -374,7 +377,8 @@ archive the same image is made: no file is newer than SOURCE_DATE_EPOCH, or 1970
 pub(crate) const SCHEMA: &str = "\
 Examples:
   belljar schema task > task.schema.json
-  belljar schema run-record";
+  belljar schema run-record
+  belljar schema lock";
 
 /// Below `belljar completions --help`.
 pub(crate) const COMPLETIONS: &str = "\

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar::moment::{Millis, Moment};
 use belljar::outcome::{Ending, Outcome, Owner};
-use belljar::record::CommandRecord;
+use belljar::record::{CommandRecord, LockRecord, LockState};
 use belljar::stage::Stage;
 
 /// An outcome in plain English: `failed as expected`.
@@ -39,6 +39,19 @@ pub(crate) fn ending(command: &CommandRecord) -> String {
         Ending::CpuTimeLimit => "processor time limit".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
         Ending::NotStarted => "not started".to_owned(),
+    }
+}
+
+/// What was done with the lock; nothing where it has nothing to say.
+pub(crate) fn lock(lock: &LockRecord) -> Option<String> {
+    let LockRecord { path, platform, state, .. } = lock;
+    let reference = lock.reference.as_ref()?;
+    match state {
+        LockState::Pinned => Some(format!("pinned {reference} for {platform} in {path}")),
+        LockState::Updated => Some(format!("pinned {reference} for {platform} anew in {path}")),
+        LockState::Verified => Some(format!("{reference} is what {path} pins for {platform}")),
+        LockState::WouldPin => Some(format!("a run would pin {reference} for {platform} in {path}")),
+        LockState::Unpinned | LockState::NotWritten => None,
     }
 }
 

@@ -13,6 +13,8 @@ mod input;
 mod interrupt;
 #[path = "cli/output.rs"]
 mod output;
+#[path = "cli/pinning.rs"]
+mod pinning;
 #[path = "cli/runs.rs"]
 mod runs;
 #[path = "cli/sandbox.rs"]

@@ -9,8 +9,8 @@ use flate2::{Compression as Level, GzBuilder};
 use lzma_rust2::XzReader;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
-/// How much is read from the source at once.
-const BUFFER: usize = 256 << 10;
+/// How much is read from the source at once, at least: larger pieces of a plain stream pass without being copied.
+const BUFFER: usize = 64 << 10;
 /// The largest window that a zstd stream may ask for: 128 MiB, which is what `zstd` itself grants unasked.
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// The most memory that an xz stream may ask for, in KiB; its highest level needs 65 MiB.
@@ -52,17 +52,25 @@ impl Compression {
 }
 
 /// What a compressed stream says, in bounded memory; a stream of no known kind passes as it is.
-pub fn open<'a>(mut reader: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+pub fn open<'a>(reader: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+    tell(reader).map(|(_, content)| content)
+}
+
+/// How a stream is compressed, and what [`open`] makes of it.
+pub(crate) fn tell<'a>(
+    mut reader: impl Read + Send + 'a,
+) -> io::Result<(Compression, Box<dyn Read + Send + 'a>)> {
     let first = first_bytes(&mut reader)?;
     let kind = Compression::of(&first);
     let source = BufReader::with_capacity(BUFFER, io::Cursor::new(first).chain(reader));
-    Ok(match kind {
+    let content: Box<dyn Read + Send + 'a> = match kind {
         Compression::Plain => Box::new(source),
         Compression::Gzip => Box::new(MultiGzDecoder::new(source)),
         Compression::Zstd => Box::new(zstd(source)?),
         Compression::Xz => Box::new(XzReader::new_mem_limit(source, true, XZ_MEMORY_KIB)),
         Compression::Bzip2 => Box::new(MultiBzDecoder::new(source)),
-    })
+    };
+    Ok((kind, content))
 }
 
 fn first_bytes(reader: &mut impl Read) -> io::Result<Vec<u8>> {

@@ -11,6 +11,7 @@ pub mod host;
 pub mod ignore;
 pub mod import;
 pub mod lint;
+pub mod lock;
 pub mod oci;
 pub mod pack;
 pub mod reference;

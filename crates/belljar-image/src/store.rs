@@ -22,6 +22,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use belljar_cell::cell::Guest;
+use belljar_cell::lobby::Lobby;
 pub use blob::{Begun, Blob, BlobWriter};
 pub use check::{Cure, Depth, Finding, Mend, Report};
 use failure::Doing;
@@ -61,12 +63,20 @@ pub type Watch<'a> = &'a (dyn Fn(Notice) + Sync);
 pub struct Store {
     folder: PathBuf,
     owners: Owners,
+    mapped: Option<Mapped>,
+}
+
+/// What an ordinary user with subordinate ids gives files their owners with.
+#[derive(Debug)]
+struct Mapped {
+    lobby: Lobby,
+    guest: Guest,
 }
 
 impl Store {
     /// Opens a store, and makes one where none is.
     pub fn open(folder: &Path, owners: Owners) -> Result<Store, StoreError> {
-        let store = Store { folder: folder.to_owned(), owners };
+        let store = Store { folder: folder.to_owned(), owners, mapped: None };
         let doing = || format!("open the image store {}", folder.display());
         make_folder(folder).doing(doing)?;
         // Files with the rights of their owner lie in it, so nobody else may come near them.
@@ -78,6 +88,18 @@ impl Store {
             make_folder(&folder.join(part)).doing(doing)?;
         }
         store.check_format().map(|()| store)
+    }
+
+    /// The same store for cells with this guest, where an ordinary user has subordinate ids: owners are exact, as the
+    /// cell's map makes them. What is unpacked so is of no use for another guest.
+    #[must_use]
+    pub fn for_guest(self, lobby: Lobby, guest: Guest) -> Store {
+        Store { mapped: Some(Mapped { lobby, guest }), ..self }
+    }
+
+    /// For whom layers are unpacked, where that makes a difference.
+    fn guest(&self) -> Option<(u32, u32)> {
+        self.mapped.as_ref().map(|mapped| (mapped.guest.uid, mapped.guest.gid))
     }
 
     /// The store's folder.

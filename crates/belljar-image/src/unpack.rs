@@ -7,10 +7,12 @@
 mod archive;
 mod disk;
 mod feed;
+mod file;
 mod header;
 mod name;
 mod pax;
 mod place;
+pub(crate) mod seen;
 mod sparse;
 mod tree;
 pub(crate) mod xattr;
@@ -20,10 +22,17 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::thread;
 
+use belljar_cell::cell::Guest;
+use belljar_cell::failure::Failure;
+use belljar_cell::lobby::Lobby;
+use rustix::net::{Shutdown, shutdown};
+use serde::{Deserialize, Serialize};
+
+use crate::compression::Compression;
 use crate::digest::Digest;
 use archive::Archive;
 use disk::Disk;
-use feed::Feed;
+use feed::{Feed, Stream};
 use place::Placer;
 
 /// Who owns what is unpacked.
@@ -82,10 +91,35 @@ pub struct Unpacked {
     pub implied_folders: u64,
     /// Whether it hides all layers below it; overlays do not look for that at the root, so whoever mounts must.
     pub opaque: bool,
+    /// How it came.
+    pub compression: Compression,
+    /// Everything as it is on the disk now, one line each.
+    pub(crate) sums: String,
+    /// What it takes on the disk.
+    pub(crate) disk: u64,
+}
+
+impl Unpacked {
+    /// Whether the tar is all there was, as it came: then its name is the name of what came.
+    pub(crate) fn is_whole_of(&self, length: u64) -> bool {
+        self.compression == Compression::Plain && self.bytes == length
+    }
+}
+
+/// What is known once everything is placed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Placed {
+    entries: u64,
+    owners: Foreign,
+    left_out: LeftOut,
+    implied_folders: u64,
+    opaque: bool,
+    sums: String,
+    disk: u64,
 }
 
 /// Entries that belong to others than 0:0.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
     /// How many there are.
     pub entries: u64,
@@ -96,7 +130,7 @@ pub struct Foreign {
 }
 
 /// What is not on disk though the layer has it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// Device nodes, and links to them.
     pub devices: u64,
@@ -243,6 +277,12 @@ pub enum UnpackError {
         /// Why it failed.
         source: io::Error,
     },
+    /// Whatever went wrong in the process that has the owners.
+    #[error("{failure}")]
+    Inside {
+        /// What it says.
+        failure: Failure,
+    },
     /// The folder is in use.
     #[error("the folder for the layer is not empty")]
     NotEmpty,
@@ -266,38 +306,82 @@ pub fn unpack(
     into: BorrowedFd<'_>,
     options: &Options,
 ) -> Result<Unpacked, UnpackError> {
-    let disk = Disk::open(into)?;
     let (pump, feed) = feed::feed();
     let (pumped, placed) = thread::scope(|scope| {
         let pump = scope.spawn(|| pump.run(archive, &options.limits));
-        let placed = place_all(feed, disk, options);
-        let broken = |_| Err(io::Error::other("the decompression broke down").into());
-        (pump.join().unwrap_or_else(broken), placed)
+        let placed = place_all(feed, into, options);
+        (pump.join().unwrap_or_else(|_| Err(broken_down())), placed)
     });
-    // What is wrong with the source is the cause of what was found wrong with the entries.
+    unpacked(pumped, placed)
+}
+
+/// The same in a process that is root of a user namespace which has the map of a cell with this guest: owners are as the
+/// layer says, for that guest. The stream is read and hashed here.
+pub fn unpack_mapped(
+    archive: impl Read + Send,
+    into: BorrowedFd<'_>,
+    limits: &Limits,
+    (lobby, guest): (&Lobby, &Guest),
+) -> Result<Unpacked, UnpackError> {
+    let options = Options { ownership: Ownership::Exact, limits: *limits };
+    let (pump, source) = feed::between_processes()?;
+    let (pumped, placed) = thread::scope(|scope| {
+        let pump = scope.spawn(|| pump.run(archive, limits));
+        let placed = lobby.run_as_in_cell(guest, || {
+            let placed = place_all(Feed::from_socket(&source), into, &options);
+            placed.map_err(|error| Failure::new(told(&error)))
+        });
+        // One that was not listened to to its end must not wait for that.
+        let _ = shutdown(&source, Shutdown::Both);
+        let placed = placed.map_err(|failure| UnpackError::Inside { failure });
+        (pump.join().unwrap_or_else(|_| Err(broken_down())), placed)
+    });
+    unpacked(pumped, placed)
+}
+
+fn broken_down() -> UnpackError {
+    io::Error::other("the decompression broke down").into()
+}
+
+/// An error with what is behind it, as one sentence.
+fn told(error: &UnpackError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// What is wrong with the source is the cause of what was found wrong with the entries.
+fn unpacked(
+    pumped: Result<Option<Stream>, UnpackError>,
+    placed: Result<Placed, UnpackError>,
+) -> Result<Unpacked, UnpackError> {
     let stream = pumped?;
-    let placer = placed?;
-    let (diff_id, bytes) = stream.ok_or(UnpackError::Truncated)?;
+    let placed = placed?;
+    let stream = stream.ok_or(UnpackError::Truncated)?;
     Ok(Unpacked {
-        diff_id,
-        bytes,
-        entries: placer.entries,
-        owners: placer.foreign,
-        left_out: placer.left_out,
-        implied_folders: placer.implied_folders,
-        opaque: placer.is_opaque(),
+        diff_id: stream.digest,
+        bytes: stream.bytes,
+        compression: stream.compression,
+        entries: placed.entries,
+        owners: placed.owners,
+        left_out: placed.left_out,
+        implied_folders: placed.implied_folders,
+        opaque: placed.opaque,
+        sums: placed.sums,
+        disk: placed.disk,
     })
 }
 
-fn place_all(feed: Feed, disk: Disk, options: &Options) -> Result<Placer<'_>, UnpackError> {
+fn place_all(feed: Feed<'_>, into: BorrowedFd<'_>, options: &Options) -> Result<Placed, UnpackError> {
     let mut archive = Archive::new(feed);
-    let mut placer = Placer::new(disk, options);
+    let mut placer = Placer::new(Disk::open(into)?, options);
     while let Some(entry) = archive.next()? {
         placer.place(entry, &mut archive)?;
     }
     archive.drain();
     placer.finish()?;
-    Ok(placer)
+    Ok(placer.placed())
 }
 
 /// A path for people: cut where it is absurdly long.

@@ -14,6 +14,9 @@ mod crash;
 mod damage;
 #[path = "store/formats.rs"]
 mod formats;
+#[path = "registry/ground.rs"]
+#[allow(dead_code, clippy::expect_used, reason = "other tests use the rest of it")]
+mod ground;
 #[path = "store/hostile.rs"]
 mod hostile;
 #[path = "store/made.rs"]
@@ -22,6 +25,11 @@ mod made;
 mod names;
 #[path = "store/owners.rs"]
 mod owners;
+#[path = "store/pulling.rs"]
+mod pulling;
+#[path = "registry/relay.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod relay;
 #[path = "store/sharing.rs"]
 mod sharing;
 #[path = "store/space.rs"]

@@ -203,6 +203,7 @@ fn explained(check: Check, error: &CellError) -> Check {
         | CellError::NoSuchExec(_)
         | CellError::Talk { .. }
         | CellError::KeeperGone
+        | CellError::Silent
         | CellError::Unexpected => check,
     }
 }

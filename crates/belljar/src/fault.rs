@@ -84,6 +84,11 @@ catalogue! {
     RegistryFailed, "registry-failed", Infrastructure, "the registry answered with an error or with nonsense", "try again; the message has its own words";
     ProgramMissing, "program-missing", Environment, "a program that is needed cannot be started", "install it, or put it into a folder of PATH";
     BootstrapFailed, "bootstrap-failed", Infrastructure, "mmdebstrap could not make the image", "the message has its last words; check the names of packages and the mirror";
+    ImageDrift, "image-drift", Drift, "the image is not the one that belljar.lock pins", "if the change is meant, accept it with --update-lock and commit belljar.lock; if not, bring the pinned image back";
+    ImageUnpinned, "image-unpinned", Usage, "the image is not pinned in belljar.lock, or cannot be", "run once without --frozen to pin an image, or with --update-lock for a root directory, and commit belljar.lock; `host` can never be pinned";
+    LockUnreadable, "lock-unreadable", Usage, "belljar.lock cannot be read or does not say what a lock says", "mend the line that the message names; after a merge keep the lines of both sides, each fact once";
+    LockVersion, "lock-version", Usage, "belljar.lock was written by a newer Belljar", "upgrade Belljar";
+    LockUnwritable, "lock-unwritable", Infrastructure, "belljar.lock cannot be written", "make the folder writable, or update the lock in a copy of it";
     PathEscapes, "path-escapes", Usage, "a path leads out of the folder it must stay in", "use a path inside the folder";
     OutputUnwritable, "output-unwritable", Infrastructure, "the output folder cannot be written", "choose another folder with --out, or mend its permissions";
     DiskFull, "disk-full", Infrastructure, "the disk is full", "free room (belljar runs prune), or choose another folder with --out";

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod moment;
 pub mod normalise;
 pub mod outcome;
+pub mod pin;
 pub mod plan;
 pub mod record;
 pub mod recorder;

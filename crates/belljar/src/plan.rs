@@ -102,6 +102,9 @@ pub struct PlannedImage {
     /// What pins it, where something does: the digest of its configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_digest: Option<String>,
+    /// What pins a root directory, where that was asked for: the digest of its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_digest: Option<String>,
 }
 
 /// What a root file system is.
@@ -222,6 +225,8 @@ struct Portable<'a> {
     image_kind: ImageKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_digest: &'a Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_digest: &'a Option<String>,
     workdir: &'a str,
     user: &'a PlannedUser,
     hostname: &'a str,
@@ -273,7 +278,7 @@ impl Plan {
             format, task_id, suite, labels, workdir, user, hostname, umask, env, shell, patches, phases,
             limits, isolation, expectation, collect,
             repo: PlannedRepo { url: _, commit, pinned_by },
-            image: PlannedImage { reference: _, kind, config_digest },
+            image: PlannedImage { reference: _, kind, config_digest, content_digest },
         } = self;
         Portable {
             format: *format,
@@ -284,6 +289,7 @@ impl Plan {
             pinned_by: *pinned_by,
             image_kind: *kind,
             config_digest,
+            content_digest,
             workdir,
             user,
             hostname,

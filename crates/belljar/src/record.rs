@@ -117,6 +117,44 @@ pub struct ImageRecord {
     pub locators: BTreeMap<String, Value>,
     /// Whether the identity pins every byte; never for `host`.
     pub pinned: bool,
+    /// What `belljar.lock` says of it, and what was done with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockRecord>,
+}
+
+/// Which lock and which entry of it a run used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LockRecord {
+    /// The lock, as seen from the task's folder.
+    pub path: String,
+    /// The digest of its bytes as the run left them; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The entry's reference; absent for a path that means something on one machine only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// The entry's platform.
+    pub platform: String,
+    /// What was done.
+    pub state: LockState,
+}
+
+/// What was done with a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LockState {
+    /// The image was new to the lock and is pinned now.
+    Pinned,
+    /// The image is the one that was pinned.
+    Verified,
+    /// Another image was pinned before, and this one is now, because that was asked for.
+    Updated,
+    /// The image would be pinned by a run.
+    WouldPin,
+    /// The image is not pinned: nobody asked for it, or it cannot be.
+    Unpinned,
+    /// The image should have been pinned, but the lock could not be written.
+    NotWritten,
 }
 
 /// The engine and the machine it ran on: facts, never compared.

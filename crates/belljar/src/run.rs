@@ -11,9 +11,10 @@ use crate::digest::sha256;
 use crate::engine::Engine;
 use crate::event::EventKind;
 use crate::fault::{Code, Fault, Kind};
-use crate::images::{self, Images, Pull, Told};
+use crate::images::{self, Told};
 use crate::interrupt::Interrupt;
 use crate::outcome::StageOutcome;
+use crate::pin::{Pinned, Pins, Root, Sources};
 use crate::plan::{ImageKind, PinnedBy, Plan, PlannedImage, PlannedPatch};
 use crate::record::{RunRecord, redacted_url};
 use crate::recorder::{Observer, Recorder};
@@ -53,25 +54,29 @@ impl Task {
         Ok(Task { loaded, source, reference, found })
     }
 
-    /// Brings the root file system, from wherever it is.
-    pub fn image(&self, images: &Images, pull: Pull, watch: images::Watch<'_>) -> Result<Image, Fault> {
-        images.bring(&self.reference, &self.found, pull, watch).map_err(|fault| match fault.code.kind() {
-            Kind::Usage => {
+    /// Brings the root file system from wherever it is, as the task's lock pins it, and holds it against the lock.
+    pub fn image(&self, sources: Sources<'_>, watch: images::Watch<'_>) -> Result<Root, Fault> {
+        let pins = Pins::open(&self.loaded, &sources.images.settings.platform, sources.locking)?;
+        pins.bring(&self.reference, &self.found, sources, watch).map_err(|fault| match fault.code {
+            // These have their place already.
+            Code::ImageUnpinned | Code::LockUnreadable | Code::LockVersion => fault,
+            code if code.kind() == Kind::Usage => {
                 let located = self.loaded.fault_at("environment.image", fault.code, fault.message.clone());
                 with_hints(located, fault)
             }
-            Kind::Environment | Kind::Infrastructure | Kind::Drift | Kind::Interrupted => fault,
+            _ => fault,
         })
     }
 }
 
-fn planned_image(image: &Image) -> PlannedImage {
+fn planned_image(image: &Image, pinned: &Pinned) -> PlannedImage {
     let (kind, config_digest) = match image {
         Image::Host => (ImageKind::Host, None),
         Image::Directory(_) => (ImageKind::Directory, None),
         Image::Stored(stored) => (ImageKind::Stored, Some(stored.config_digest.to_string())),
     };
-    PlannedImage { reference: image.to_string(), kind, config_digest }
+    let content_digest = pinned.content_digest.map(|digest| digest.to_string());
+    PlannedImage { reference: image.to_string(), kind, config_digest, content_digest }
 }
 
 /// The variables that an image sets.
@@ -96,10 +101,12 @@ pub struct Planned {
     pub resolved: ResolvedCommit,
     /// The root file system.
     pub image: Image,
+    /// What the lock says of it.
+    pub pinned: Pinned,
 }
 
 /// Decides everything: asks the repository for the commit, and fills in the rest.
-pub fn plan(task: &Task, image: Image, repositories: &Repositories) -> Result<Planned, Fault> {
+pub fn plan(task: &Task, root: Root, repositories: &Repositories) -> Result<Planned, Fault> {
     let spec = &task.loaded.spec;
     let resolved = repositories.resolve(&task.source, spec.repo.commit.as_deref()).map_err(|error| {
         let fault = Fault::from(error);
@@ -116,8 +123,9 @@ pub fn plan(task: &Task, image: Image, repositories: &Repositories) -> Result<Pl
     };
     let commit =
         crate::plan::ResolvedCommit { sha: resolved.sha.clone(), commit_time: resolved.commit_time, kind };
-    let plan = Plan::resolve(&task.loaded, commit, planned_image(&image), given(&image))?;
-    Ok(Planned { plan, resolved, image })
+    let Root { image, pinned } = root;
+    let plan = Plan::resolve(&task.loaded, commit, planned_image(&image, &pinned), given(&image))?;
+    Ok(Planned { plan, resolved, image, pinned })
 }
 
 /// Who watches a run.
@@ -146,9 +154,7 @@ pub struct Runner<'a> {
     /// Where code comes from.
     pub repositories: &'a Repositories,
     /// Where root file systems come from.
-    pub images: &'a Images,
-    /// When a registry is asked.
-    pub pull: Pull,
+    pub sources: Sources<'a>,
     /// The folder that holds `runs/`.
     pub out: &'a Path,
 }
@@ -170,11 +176,11 @@ impl Runner<'_> {
         let began = Instant::now();
         let repositories = self.repositories.interruptible(Arc::clone(&watch.interrupt));
         let coming = images::Watch { cancel: watch.interrupt.flag(), tell: &*watch.image };
-        let image = match task.image(self.images, self.pull, coming) {
-            Ok(image) => image,
+        let root = match task.image(self.sources, coming) {
+            Ok(root) => root,
             Err(fault) => return self.unplanned(task, Stage::PrepareImage, fault, began, watch),
         };
-        match plan(task, image, &repositories) {
+        match plan(task, root, &repositories) {
             Ok(planned) => self.run_planned(task, &planned, &repositories, began, watch),
             Err(fault) => {
                 let checkout = fault.code == Code::RepoCommitUnknown;

@@ -194,6 +194,14 @@ impl Sandboxes {
         Ok(Live { id, cell, workdir: workdir_of(&spec), given: spec.given, gateway: None })
     }
 
+    /// Takes a sandbox down; gives its whole id, and what could not be removed.
+    pub fn remove(&self, id: &str) -> Result<(String, Vec<String>), Fault> {
+        let id = self.resolve(id)?;
+        let cell = Cell::open(&self.engine.cells, &id).map_err(fault)?;
+        let failures = cell.destroy().map_err(fault)?;
+        Ok((id, failures.iter().map(ToString::to_string).collect()))
+    }
+
     fn resolve(&self, id: &str) -> Result<String, Fault> {
         let unknown = || Fault::new(Code::SandboxUnknown, format!("there is no sandbox `{id}`"));
         if id.is_empty() || id.contains('/') || id.starts_with('.') {

@@ -21,6 +21,81 @@ pub fn task_schema() -> String {
     format!("{schema:#}\n")
 }
 
+/// The JSON Schema of `belljar.lock`, read as TOML.
+pub fn lock_schema() -> Value {
+    let digest = json!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
+    let text = json!({ "type": "string" });
+    let layers = json!({
+        "description": "The layers, numbered from 0, the lowest first.",
+        "type": "object",
+        "patternProperties": { "^(0|[1-9][0-9]{0,2})$": digest },
+        "additionalProperties": false,
+    });
+    let repositories = json!({
+        "description": "Where a registry has such an image: `name@sha256:…`.",
+        "type": "object",
+        "propertyNames": { "pattern": "@sha256:[0-9a-f]{64}$" },
+        "additionalProperties": { "const": true },
+    });
+    let image = [("config_digest", digest.clone())];
+    let found = [
+        ("diff_ids", layers),
+        ("repo_digests", repositories),
+        ("manifest_digest", digest.clone()),
+        ("docker_image_id", digest.clone()),
+    ];
+    let built = [("context_hash", digest.clone()), ("config_digest", digest.clone())];
+    let kinds = [
+        lock_entry("image", "An image by what names it everywhere.", &image, &found),
+        lock_entry("build", "An image that was built, with what it was built from.", &built, &found),
+        lock_entry(
+            "directory",
+            "A root directory by its content.",
+            &[("content_digest", digest.clone())],
+            &[],
+        ),
+        lock_entry(
+            "host",
+            "The machine that the lock was written on: for people, and pinned by nothing.",
+            &[("system", text), ("fingerprint", digest)],
+            &[],
+        ),
+    ];
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Belljar lock",
+        "description": "What the images of tasks are, by reference and platform.",
+        "type": "object",
+        "properties": {
+            "version": { "const": belljar_image::lock::LOCK_FORMAT },
+            "images": {
+                "description": "By reference as written in the task; paths start at the lock's folder.",
+                "type": "object",
+                "additionalProperties": {
+                    "description": "By platform, such as `linux/amd64`.",
+                    "type": "object",
+                    "additionalProperties": { "oneOf": kinds },
+                },
+            },
+        },
+        "required": ["version"],
+        "additionalProperties": false,
+    })
+}
+
+fn lock_entry(kind: &str, about: &str, required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
+    let named = required.iter().chain(optional).map(|(name, schema)| ((*name).to_owned(), schema.clone()));
+    let properties: Object = named.chain([("kind".to_owned(), json!({ "const": kind }))]).collect();
+    let names: Vec<&str> = std::iter::once("kind").chain(required.iter().map(|(name, _)| *name)).collect();
+    json!({
+        "description": about,
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": false,
+    })
+}
+
 type Object = Map<String, Value>;
 
 /// The schema of the object that a place is.

@@ -150,6 +150,9 @@ impl Stages<'_> {
 
     fn prepare_image(&self) -> Result<(), Stop> {
         let reference = self.task.loaded.spec.environment.image.clone();
+        let pinned = &self.planned.pinned;
+        let lock = Some(pinned.lock.clone());
+        let content = pinned.content_digest.map(|digest| ("content_digest".to_owned(), json!(digest)));
         let image = match &self.planned.image {
             Image::Host => ImageRecord {
                 reference,
@@ -157,13 +160,15 @@ impl Stages<'_> {
                 identity: BTreeMap::from([("fingerprint".to_owned(), json!(Fingerprint::take()))]),
                 locators: BTreeMap::new(),
                 pinned: false,
+                lock,
             },
             Image::Directory(path) => ImageRecord {
                 reference,
                 kind: "directory".to_owned(),
-                identity: BTreeMap::new(),
+                identity: content.into_iter().collect(),
                 locators: BTreeMap::from([("path".to_owned(), json!(path.display().to_string()))]),
-                pinned: false,
+                pinned: pinned.content_digest.is_some(),
+                lock,
             },
             Image::Stored(stored) => ImageRecord {
                 reference,
@@ -174,9 +179,20 @@ impl Stages<'_> {
                 ]),
                 locators: BTreeMap::new(),
                 pinned: true,
+                lock,
             },
         };
-        self.event(EventKind::ImageResolved { image })
+        self.event(EventKind::ImageResolved { image })?;
+        if let Some(message) = &pinned.notice {
+            self.event(EventKind::Notice { message: message.clone() })?;
+        }
+        match &pinned.warning {
+            Some(message) => {
+                let message = message.clone();
+                self.event(EventKind::Warning { code: "not-pinned".to_owned(), message })
+            }
+            None => Ok(()),
+        }
     }
 
     fn create(&self) -> Result<Box<dyn Sandbox>, Stop> {

@@ -821,7 +821,12 @@ fn resolved() -> ResolvedCommit {
 }
 
 fn host() -> PlannedImage {
-    PlannedImage { reference: "host".to_owned(), kind: ImageKind::Host, config_digest: None }
+    PlannedImage {
+        reference: "host".to_owned(),
+        kind: ImageKind::Host,
+        config_digest: None,
+        content_digest: None,
+    }
 }
 
 fn planned(folder: &Path, text: &str) -> Result<Plan, Fault> {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use belljar::images::{Images, Pull, Watch};
+use belljar::images::Watch;
 use belljar::interrupt::Interrupt;
+use belljar::pin::{Locking, Sources};
 use belljar::repo::Repositories;
 use belljar::run::{Planned, Task, plan};
 use belljar::{Code, Fault};
@@ -14,6 +15,7 @@ use crate::place::Place;
 use crate::screen::Screen;
 use crate::signals::Ears;
 use crate::voice::Voice;
+use crate::words;
 
 /// Prints the plan and its digest.
 pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fault> {
@@ -21,10 +23,17 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
     let task = Task::load(&arguments.task)?;
     let repositories = place.repositories()?;
     let images = place.images(arguments.fetch.owners)?;
-    let plan = planned(&task, &repositories, (&images, arguments.fetch.pull.into()), voice)?.plan;
+    let sources = Sources {
+        images: &images,
+        pull: arguments.fetch.pull.into(),
+        locking: arguments.lock.locking(Locking::Look),
+    };
+    let Planned { plan, pinned, .. } = planned(&task, &repositories, sources, voice)?;
     let digest = plan.digest()?;
-    let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest });
-    voice.answer(&object, || format!("{}\nplan digest {digest}\n", plan.to_text()))?;
+    let object = json!({ "plan": parsed(&plan.to_json()?)?, "plan_digest": digest, "lock": pinned.lock });
+    let lock = words::lock(&pinned.lock);
+    let lock = lock.map(|words| format!("{words}\n")).unwrap_or_default();
+    voice.answer(&object, || format!("{}\n{lock}plan digest {digest}\n", plan.to_text()))?;
     Ok(0)
 }
 
@@ -32,7 +41,7 @@ pub(crate) fn perform(arguments: &PlanArguments, voice: Voice) -> Result<u8, Fau
 fn planned(
     task: &Task,
     repositories: &Repositories,
-    (images, pull): (&Images, Pull),
+    sources: Sources<'_>,
     voice: Voice,
 ) -> Result<Planned, Fault> {
     let screen = Screen::open(voice);
@@ -40,9 +49,8 @@ fn planned(
     let ears = Ears::open(&interrupt, || {})?;
     let tell = screen.view().image_teller();
     let coming = Watch { cancel: interrupt.flag(), tell: &*tell };
-    let image = task.image(images, pull, coming);
-    let planned =
-        image.and_then(|image| plan(task, image, &repositories.interruptible(Arc::clone(&interrupt))));
+    let root = task.image(sources, coming);
+    let planned = root.and_then(|root| plan(task, root, &repositories.interruptible(Arc::clone(&interrupt))));
     drop(ears);
     screen.close();
     planned

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use belljar::interrupt::Interrupt;
 use belljar::outcome::Verdict;
+use belljar::pin::{Locking, Sources};
 use belljar::record::RunRecord;
 use belljar::run::{Finished, Runner, Task, Watch};
 use belljar::{Code, Fault};
@@ -44,13 +45,12 @@ pub(crate) fn perform(arguments: &RunArguments, voice: Voice) -> Result<u8, Faul
 fn watched(place: &Place, task: &Task, arguments: &RunArguments, voice: Voice) -> Result<Finished, Fault> {
     let (engine, repositories) = (place.embedded(), place.repositories()?);
     let images = place.images(arguments.fetch.owners)?;
-    let runner = Runner {
-        engine: &engine,
-        repositories: &repositories,
+    let sources = Sources {
         images: &images,
         pull: arguments.fetch.pull.into(),
-        out: &arguments.out.out,
+        locking: arguments.lock.locking(Locking::Pin),
     };
+    let runner = Runner { engine: &engine, repositories: &repositories, sources, out: &arguments.out.out };
     let screen = Screen::open(voice);
     let interrupt = Arc::new(Interrupt::default());
     let teller = screen.view();

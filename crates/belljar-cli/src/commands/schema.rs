@@ -3,7 +3,7 @@
 use belljar::Fault;
 use belljar::event::Event;
 use belljar::record::RunRecord;
-use belljar::schema::task_schema;
+use belljar::schema::{lock_schema, task_schema};
 
 use crate::args::{SchemaArguments, SchemaOf};
 use crate::voice::data;
@@ -14,6 +14,7 @@ pub(crate) fn perform(arguments: &SchemaArguments) -> Result<u8, Fault> {
         SchemaOf::Task => task_schema(),
         SchemaOf::RunRecord => format!("{:#}\n", RunRecord::schema()),
         SchemaOf::Event => format!("{:#}\n", Event::schema()),
+        SchemaOf::Lock => format!("{:#}\n", lock_schema()),
     })?;
     Ok(0)
 }

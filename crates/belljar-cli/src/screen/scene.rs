@@ -4,7 +4,7 @@ use belljar::capture::Tail;
 use belljar::event::{Event, EventKind};
 use belljar::moment::{Millis, Moment};
 use belljar::outcome::StageOutcome;
-use belljar::record::CommandRecord;
+use belljar::record::{CommandRecord, ImageRecord, LockRecord, LockState};
 use belljar::stage::Stage;
 use owo_colors::OwoColorize;
 
@@ -84,9 +84,7 @@ impl Scene {
             EventKind::TreeHashed { tree } => {
                 self.aside(format!("tree {} in {} files", tree.digest, tree.files))
             }
-            EventKind::ImageResolved { image } => {
-                self.aside(format!("image {} ({})", image.reference, image.kind))
-            }
+            EventKind::ImageResolved { image } => self.image(image),
             // Room between what happened and what it means.
             EventKind::RunFinished { .. } => vec![Staying::Text(String::new())],
             EventKind::Failed { .. } | EventKind::CleanedUp { .. } => Vec::new(),
@@ -133,6 +131,15 @@ impl Scene {
     fn network(&mut self, detail: &serde_json::Value) -> Vec<Staying> {
         self.activity.traffic.take(detail);
         self.aside(network::line(detail))
+    }
+
+    /// What the lock did is told to everybody, what was found to those who asked.
+    fn image(&self, image: &ImageRecord) -> Vec<Staying> {
+        let changes = |lock: &&LockRecord| matches!(lock.state, LockState::Pinned | LockState::Updated);
+        match image.lock.as_ref().filter(changes).and_then(words::lock) {
+            Some(words) => vec![Staying::Text(format!("    {}", guest::line(&words)))],
+            None => self.aside(format!("image {} ({})", image.reference, image.kind)),
+        }
     }
 
     /// A line for those who asked for more.
@@ -220,4 +227,40 @@ fn mark(stage: Stage, outcome: StageOutcome) -> Mark {
 pub(crate) fn quoted(line: &str, width: usize) -> String {
     let text = crate::screen::line::cut(&guest::line(line), width.saturating_sub(7));
     format!("    {} {text}", "│".dimmed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stays on the screen when an image is there and the lock was used like this.
+    fn told(state: LockState) -> Vec<Staying> {
+        let lock = LockRecord {
+            path: "../belljar.lock".to_owned(),
+            digest: None,
+            reference: Some("team/app:1".to_owned()),
+            platform: "linux/amd64".to_owned(),
+            state,
+        };
+        let image = ImageRecord {
+            reference: "team/app:1".to_owned(),
+            kind: "oci".to_owned(),
+            identity: Default::default(),
+            locators: Default::default(),
+            pinned: true,
+            lock: Some(lock),
+        };
+        let (at, elapsed_ms) = (Moment::now(), std::time::Duration::ZERO.into());
+        let event = Event { seq: 0, at, elapsed_ms, kind: EventKind::ImageResolved { image } };
+        Scene::new("begin", Detail::Brief).take(&event)
+    }
+
+    #[test]
+    fn a_change_of_the_lock_is_told_to_everybody() {
+        let line = |words: &str| vec![Staying::Text(format!("    {words} in ../belljar.lock"))];
+        assert_eq!(told(LockState::Pinned), line("pinned team/app:1 for linux/amd64"));
+        assert_eq!(told(LockState::Updated), line("pinned team/app:1 for linux/amd64 anew"));
+        assert_eq!(told(LockState::Verified), []);
+        assert_eq!(told(LockState::Unpinned), []);
+    }
 }

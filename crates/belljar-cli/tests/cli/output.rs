@@ -240,7 +240,12 @@ fn a_full_disk_behind_stdout_is_told() {
 fn schemas_are_those_that_are_published() {
     let house = House::new();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema");
-    for (name, file) in [("task", "task.json"), ("run-record", "run-record.json"), ("event", "event.json")] {
+    for (name, file) in [
+        ("task", "task.json"),
+        ("run-record", "run-record.json"),
+        ("event", "event.json"),
+        ("lock", "lock.json"),
+    ] {
         let (_, printed) = house.json(&["schema", name]);
         let published = std::fs::read(root.join(file)).unwrap();
         assert_eq!(printed, serde_json::from_slice::<serde_json::Value>(&published).unwrap(), "{file}");

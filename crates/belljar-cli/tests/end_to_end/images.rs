@@ -1,6 +1,6 @@
 //! A plain root directory as image, and images of the store.
 
-mod registry;
+pub(crate) mod registry;
 mod store;
 
 use std::collections::BTreeSet;

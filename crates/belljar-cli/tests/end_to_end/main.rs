@@ -27,6 +27,7 @@ mod input;
 mod kills;
 mod output;
 mod parallel;
+mod pinning;
 mod sandbox;
 mod sight;
 mod sources;

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use belljar_cell::cell::Guest;
+use belljar_cell::failure::Step;
 use belljar_cell::remove::remove_tree;
 
 use super::blob::Blob;
@@ -13,7 +15,7 @@ use super::layer::{SUMS, TREE};
 use super::lock::Thing;
 use super::space::Parts;
 use super::sum::{self, Reading};
-use super::{DOCUMENT_LIMIT, Notice, Store, read_bounded};
+use super::{DOCUMENT_LIMIT, Mapped, Notice, Store, read_bounded};
 use crate::digest::{Digest, Hashed};
 
 /// The sums of a tree are not larger.
@@ -257,10 +259,19 @@ impl Store {
             Depth::Quick => Reading::Looks,
             Depth::Deep => Reading::Contents,
         };
-        Ok(match sum::of_tree(&folder.join(TREE), reading) {
-            Ok(found) => found.difference(&sums, reading),
-            Err(error) => Some(format!("its files cannot be read: {error}")),
-        })
+        let tree = folder.join(TREE);
+        let compare = || sum::of_tree(&tree, reading).map(|found| found.difference(&sums, reading));
+        let compared = match (&self.mapped, record.guest) {
+            (_, None) => compare().map_err(|error| error.to_string()),
+            // Its owners have the numbers that they have inside.
+            (Some(Mapped { lobby, guest }), Some(made_for)) => {
+                let guest = Guest { uid: made_for.0, gid: made_for.1, ..guest.clone() };
+                let compared = lobby.run_as_in_cell(&guest, || compare().step(|| "look at it".to_owned()));
+                compared.map_err(|failure| failure.to_string())
+            }
+            (None, Some(_)) => Err("they belong to subordinate ids, which cannot be used now".to_owned()),
+        };
+        Ok(compared.unwrap_or_else(|reason| Some(format!("its files cannot be read: {reason}"))))
     }
 
     /// The compressed bytes of a layer that are in the store, whichever image they came with.

@@ -105,11 +105,11 @@ pub enum StoreError {
         /// Why not.
         reason: String,
     },
-    /// A layer was unpacked before with all files the caller's.
+    /// A layer was unpacked before with other owners: all files the caller's, or those of another user inside.
     #[error(
-        "the layer {0} is in the store with all its files given to the caller, and its true owners are asked for: remove the images that use it, prune, and fetch again"
+        "the layer {0} is in the store with other owners than are asked for now (its files were given to the caller, or were unpacked for another user inside): remove the images that use it, prune, and fetch again"
     )]
-    Squashed(Digest),
+    OtherOwners(Digest),
     /// A layer that an image names is not in the store.
     #[error("the layer {0} is not in the store: fetch or import the image again")]
     NoLayer(Digest),

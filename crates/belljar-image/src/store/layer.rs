@@ -13,7 +13,7 @@ use super::blob::{Begun, Blob, BlobWriter};
 use super::failure::{Doing, StoreError};
 use super::lock::{Lease, Thing, Turn};
 use super::stream::Kept;
-use super::{FORMAT, Notice, Owners, Store, Watch, read_bounded, sum, unless_gone};
+use super::{FORMAT, Mapped, Notice, Owners, Store, Watch, read_bounded, unless_gone};
 use crate::digest::{Digest, Hashed};
 use crate::oci::Descriptor;
 use crate::unpack::{self, Limits, Options, Unpacked};
@@ -52,6 +52,9 @@ pub struct LayerRecord {
     /// It hides all layers below it.
     #[serde(default)]
     pub opaque: bool,
+    /// For which user and group inside it was unpacked, where its owners are an ordinary user's subordinate ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<(u32, u32)>,
     /// The name of `tree.sum`.
     pub sums: Digest,
     /// When the machine last started; a layer of no image is trusted only until the next start, because it may not
@@ -154,8 +157,13 @@ impl Store {
 
     fn has_layer(&self, diff_id: Digest) -> Result<bool, StoreError> {
         let Some(record) = self.layer_record(diff_id)? else { return Ok(false) };
-        if record.ownership == Ownership::Squashed && self.owners != Owners::Squash {
-            return Err(StoreError::Squashed(diff_id));
+        let squashed = record.ownership == Ownership::Squashed && self.owners != Owners::Squash;
+        if squashed || record.guest != self.guest() {
+            // What no image has is made again; the files of a sandbox are not taken from under it.
+            return match self.is_layer_of_an_image(diff_id)? || squashed {
+                true => Err(StoreError::OtherOwners(diff_id)),
+                false => Ok(false),
+            };
         }
         Ok((record.boot == boot() && !record.boot.is_empty()) || self.is_layer_of_an_image(diff_id)?)
     }
@@ -224,7 +232,7 @@ impl Store {
 
     fn unpack_stream<R: Read + Send>(
         &self,
-        writer: BlobWriter<'_>,
+        mut writer: BlobWriter<'_>,
         diff_id: Digest,
         made: &Path,
         open: impl FnOnce(u64) -> io::Result<R>,
@@ -232,6 +240,10 @@ impl Store {
         let doing = || format!("read the layer {diff_id}");
         let written = writer.written();
         let fresh = open(written).doing(doing)?;
+        if writer.is_called(diff_id) {
+            // Both names are of the same bytes, and the unpacking finds out one of them.
+            writer.leave_hashing();
+        }
         let mut source = Kept::new(writer.earlier().doing(doing)?, fresh, writer);
         let unpacked = self.unpack_tree(&mut source, made);
         if source.broken.is_none() {
@@ -242,7 +254,12 @@ impl Store {
             return Err(error).doing(doing);
         }
         // What was sent wrongly is told as that, whatever the unpacking made of it.
-        let blob = source.copy.commit()?;
+        let blob = match &unpacked {
+            Ok(unpacked) if unpacked.is_whole_of(source.copy.written()) => {
+                source.copy.commit_read(unpacked.diff_id)?
+            }
+            _ => source.copy.commit()?,
+        };
         self.write_layer(made, &unpacked?, Some(diff_id)).map(|_| blob)
     }
 
@@ -273,8 +290,14 @@ impl Store {
         let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
         private(made).and_then(|()| DirBuilder::new().mode(0o755).create(&tree)).doing(doing)?;
         let folder = File::open(&tree).doing(doing)?;
-        let options = Options { ownership: self.owners, limits: Limits::default() };
-        unpack::unpack(source, folder.as_fd(), &options).map_err(StoreError::from)
+        let limits = Limits::default();
+        let unpacked = match &self.mapped {
+            Some(Mapped { lobby, guest }) => {
+                unpack::unpack_mapped(source, folder.as_fd(), &limits, (lobby, guest))
+            }
+            None => unpack::unpack(source, folder.as_fd(), &Options { ownership: self.owners, limits }),
+        };
+        unpacked.map_err(StoreError::from)
     }
 
     /// Writes down what was unpacked, beside it.
@@ -289,20 +312,19 @@ impl Store {
             return Err(StoreError::WrongLayer { expected, found });
         }
         let doing = || format!("write {}", made.display());
-        let sums = sum::of_tree(&made.join(TREE), sum::Reading::Contents).doing(doing)?;
-        let text = sums.text();
         let record = LayerRecord {
             format: FORMAT,
             diff_id: found,
             bytes: unpacked.bytes,
             entries: unpacked.entries,
-            disk: sums.disk,
+            disk: unpacked.disk,
             ownership: self.ownership(unpacked),
             opaque: unpacked.opaque,
-            sums: Digest::of(&text),
+            guest: self.guest(),
+            sums: Digest::of(unpacked.sums.as_bytes()),
             boot: boot(),
         };
-        fs::write(made.join(SUMS), text).doing(doing)?;
+        fs::write(made.join(SUMS), &unpacked.sums).doing(doing)?;
         let json = serde_json::to_vec(&record).map_err(io::Error::from).doing(doing)?;
         fs::write(made.join(RECORD), json).doing(doing)?;
         Ok(record)
@@ -310,6 +332,7 @@ impl Store {
 
     fn ownership(&self, unpacked: &Unpacked) -> Ownership {
         match self.owners {
+            _ if self.mapped.is_some() => Ownership::Exact,
             Owners::Exact => Ownership::Exact,
             Owners::Refuse => Ownership::AllRoot,
             Owners::Squash if unpacked.owners.entries == 0 => Ownership::AllRoot,

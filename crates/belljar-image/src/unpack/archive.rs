@@ -56,16 +56,16 @@ struct Preface {
 }
 
 /// A tar that is being read.
-pub(super) struct Archive {
-    feed: Feed,
+pub(super) struct Archive<'a> {
+    feed: Feed<'a>,
     /// What is left of the current entry's body.
     left: u64,
     /// What follows the body up to the next block.
     padding: u64,
 }
 
-impl Archive {
-    pub(super) fn new(feed: Feed) -> Archive {
+impl<'a> Archive<'a> {
+    pub(super) fn new(feed: Feed<'a>) -> Archive<'a> {
         Archive { feed, left: 0, padding: 0 }
     }
 

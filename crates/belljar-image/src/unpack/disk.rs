@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fstat,
-    mkdirat, mknodat, openat, openat2, unlinkat, utimensat,
+    mkdirat, mknodat, openat, openat2, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
+use super::seen::Seen;
 use super::tree::{Id, ROOT, Tree};
 use super::{UnpackError, shown};
 
@@ -94,10 +95,22 @@ impl Disk {
     }
 
     /// Makes what overlays take for "nothing of that name below".
-    pub(super) fn make_whiteout(&mut self, tree: &Tree, at: Id, name: &[u8]) -> Result<(), UnpackError> {
+    pub(super) fn make_whiteout(
+        &mut self,
+        tree: &Tree,
+        at: Id,
+        name: &[u8],
+    ) -> Result<Rc<Seen>, UnpackError> {
         let folder = self.folder(tree, at)?;
         mknodat(&folder, name, FileType::CharacterDevice, Mode::empty(), 0).doing("hide", name)?;
-        Disk::date(&folder, name, (0, 0))
+        Disk::date(&folder, name, (0, 0))?;
+        Disk::see(&folder, name, Seen::nothing())
+    }
+
+    /// Looks at what a name stands for now; what is in it is known.
+    pub(super) fn see(folder: impl AsFd, name: &[u8], content: String) -> Result<Rc<Seen>, UnpackError> {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).doing("look at", name)?;
+        Ok(Rc::new(Seen::new(&stat, content)))
     }
 
     /// Removes something that is no folder.

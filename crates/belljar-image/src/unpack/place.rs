@@ -3,17 +3,19 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, ftruncate, futimens,
-    linkat, mknodat, symlinkat,
+    AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, fchmod, fchown, fsetxattr, futimens, linkat,
+    mknodat, symlinkat,
 };
-use rustix::io::{Errno, pwrite, write};
+use rustix::io::Errno;
 
 use super::archive::{Archive, Entry, Kind};
 use super::disk::{Disk, Doing, times};
+use super::file;
 use super::name::{self, Place};
+use super::seen::{Seen, escaped};
 use super::tree::{Child, Found, Id, ROOT, Tree};
 use super::xattr::{self, Xattr};
-use super::{Foreign, LeftOut, Options, Ownership, UnpackError, shown};
+use super::{Foreign, LeftOut, Options, Ownership, Placed, UnpackError, shown};
 
 /// The longest target that a link can have.
 const LONGEST_TARGET: usize = 4095;
@@ -47,10 +49,10 @@ pub(super) struct Placer<'a> {
     tree: Tree,
     disk: Disk,
     bytes: u64,
-    pub(super) entries: u64,
-    pub(super) foreign: Foreign,
-    pub(super) left_out: LeftOut,
-    pub(super) implied_folders: u64,
+    entries: u64,
+    foreign: Foreign,
+    left_out: LeftOut,
+    implied_folders: u64,
 }
 
 impl<'a> Placer<'a> {
@@ -68,13 +70,22 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Whether the layer hides everything below it.
-    pub(super) fn is_opaque(&self) -> bool {
-        self.tree.folder(ROOT).is_some_and(|root| root.opaque)
+    /// What was placed, once all is finished.
+    pub(super) fn placed(&self) -> Placed {
+        let (sums, disk) = self.tree.sums();
+        Placed {
+            entries: self.entries,
+            owners: self.foreign,
+            left_out: self.left_out,
+            implied_folders: self.implied_folders,
+            opaque: self.tree.folder(ROOT).is_some_and(|root| root.opaque),
+            sums,
+            disk,
+        }
     }
 
     /// Places one entry.
-    pub(super) fn place(&mut self, mut entry: Entry, archive: &mut Archive) -> Result<(), UnpackError> {
+    pub(super) fn place(&mut self, mut entry: Entry, archive: &mut Archive<'_>) -> Result<(), UnpackError> {
         self.count(&entry)?;
         let path = std::mem::take(&mut entry.path);
         match name::read(&path, &self.options.limits)? {
@@ -125,7 +136,12 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    fn place_name(&mut self, entry: Entry, archive: &mut Archive, spot: Spot<'_>) -> Result<(), UnpackError> {
+    fn place_name(
+        &mut self,
+        entry: Entry,
+        archive: &mut Archive<'_>,
+        spot: Spot<'_>,
+    ) -> Result<(), UnpackError> {
         match entry.kind {
             Kind::HardLink => return self.place_hard_link(&entry, spot),
             Kind::CharacterDevice(0, 0) => return self.hide(spot.at, spot.name, spot.path),
@@ -154,17 +170,23 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    fn place_file(&mut self, entry: Entry, archive: &mut Archive, spot: Spot<'_>) -> Result<(), UnpackError> {
+    fn place_file(
+        &mut self,
+        entry: Entry,
+        archive: &mut Archive<'_>,
+        spot: Spot<'_>,
+    ) -> Result<(), UnpackError> {
         self.clear(spot.at, spot.name)?;
         let plain = entry.mode & !self.disk.grantable == 0 && entry.xattrs.is_empty();
         let mode = if plain { entry.mode } else { 0o600 };
         let made = self.disk.make_file(&self.tree, spot.at, spot.name, mode);
         let file = made.map_err(|error| error.about(spot.path))?;
-        match &entry.map {
-            None => archive.body(entry.size, |piece| write_all(&file, piece).doing("write", spot.path))?,
-            Some(map) => fill_pieces(&file, map, entry.size, archive, spot.path)?,
-        }
+        let mut content = file::fill(&file, &entry, archive, spot.path)?;
         let capability = self.set_xattrs(&file, &entry.xattrs, spot.path)?;
+        // Its mode may keep even its owner from reading them.
+        if capability.is_none() && !entry.xattrs.is_empty() {
+            content += &file::attributes(&file, spot.path)?;
+        }
         self.own(&file, (entry.uid, entry.gid), spot.path)?;
         if !plain {
             fchmod(&file, Mode::from_raw_mode(entry.mode)).doing("set the permissions of", spot.path)?;
@@ -172,9 +194,11 @@ impl<'a> Placer<'a> {
         // A change of owner takes capabilities away, so they come after it.
         if let Some(value) = capability {
             self.set_capability(&file, value, spot.path)?;
+            content += &file::attributes(&file, spot.path)?;
         }
         futimens(&file, &times(entry.mtime)).doing("date", spot.path)?;
-        self.tree.insert(spot.at, spot.name, Child::Other);
+        let seen = file::see(&file, content, spot.path)?;
+        self.tree.insert(spot.at, spot.name, Child::Other, Some(seen));
         Ok(())
     }
 
@@ -189,8 +213,10 @@ impl<'a> Placer<'a> {
         self.clear(spot.at, spot.name)?;
         let folder = self.disk.folder(&self.tree, spot.at)?;
         symlinkat(&entry.link[..], &folder, spot.name).doing("make the link", spot.path)?;
-        self.tree.insert(spot.at, spot.name, Child::Link(entry.link[..].into()));
-        self.finish_name(entry, spot, &folder)
+        self.finish_name(entry, spot, &folder)?;
+        let seen = Disk::see(&folder, spot.name, escaped(&entry.link))?;
+        self.tree.insert(spot.at, spot.name, Child::Link(entry.link[..].into()), Some(seen));
+        Ok(())
     }
 
     fn place_fifo(&mut self, entry: &Entry, spot: Spot<'_>) -> Result<(), UnpackError> {
@@ -198,8 +224,10 @@ impl<'a> Placer<'a> {
         let folder = self.disk.folder(&self.tree, spot.at)?;
         mknodat(&folder, spot.name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
             .doing("make the pipe", spot.path)?;
-        self.tree.insert(spot.at, spot.name, Child::Other);
-        self.finish_name(entry, spot, &folder)
+        self.finish_name(entry, spot, &folder)?;
+        let seen = Disk::see(&folder, spot.name, Seen::nothing())?;
+        self.tree.insert(spot.at, spot.name, Child::Other, Some(seen));
+        Ok(())
     }
 
     /// Owner, permissions and time of what cannot be opened.
@@ -243,10 +271,11 @@ impl<'a> Placer<'a> {
         {
             return Err(missing());
         }
+        let seen = self.tree.seen_again(at, name);
         self.clear(spot.at, spot.name)?;
         let (from, to) = (self.disk.folder(&self.tree, at)?, self.disk.folder(&self.tree, spot.at)?);
         linkat(&from, name, &to, spot.name, AtFlags::empty()).doing("link", spot.path)?;
-        self.tree.insert(spot.at, spot.name, target);
+        self.tree.insert(spot.at, spot.name, target, seen);
         Ok(())
     }
 
@@ -254,9 +283,10 @@ impl<'a> Placer<'a> {
     /// layers have of that name.
     fn leave_device(&mut self, spot: Spot<'_>) -> Result<(), UnpackError> {
         self.clear(spot.at, spot.name)?;
-        self.disk.make_whiteout(&self.tree, spot.at, spot.name).map_err(|error| error.about(spot.path))?;
+        let made = self.disk.make_whiteout(&self.tree, spot.at, spot.name);
+        let seen = made.map_err(|error| error.about(spot.path))?;
         self.left_out.devices += 1;
-        self.tree.insert(spot.at, spot.name, Child::LeftOut);
+        self.tree.insert(spot.at, spot.name, Child::LeftOut, Some(seen));
         Ok(())
     }
 
@@ -273,8 +303,8 @@ impl<'a> Placer<'a> {
             Some(Child::Link(_) | Child::Other | Child::Whiteout | Child::LeftOut) => Ok(()),
             None => {
                 let made = self.disk.make_whiteout(&self.tree, at, name);
-                made.map_err(|error| error.about(path))?;
-                self.tree.insert(at, name, Child::Whiteout);
+                let seen = made.map_err(|error| error.about(path))?;
+                self.tree.insert(at, name, Child::Whiteout, Some(seen));
                 Ok(())
             }
         }
@@ -449,9 +479,22 @@ impl<'a> Placer<'a> {
             if opaque {
                 fsetxattr(&file, OPAQUE, b"y", XattrFlags::empty()).doing("hide what is below", &path)?;
             }
+            let mut content = Seen::nothing();
+            // Those of the root are read by who mounts it, and are no part of the sum.
+            if id != ROOT && (opaque || !metadata.xattrs.is_empty()) {
+                content += &file::attributes(&file, &path)?;
+            }
+            // Whoever made the root may be somebody else inside of a user namespace.
+            if id == ROOT && self.options.ownership == Ownership::Exact {
+                Disk::own(&file, b".", metadata.owner)?;
+            }
             self.own(&file, metadata.owner, &path)?;
             fchmod(&file, Mode::from_raw_mode(metadata.mode)).doing("set the permissions of", &path)?;
             futimens(&file, &times(metadata.mtime)).doing("date", &path)?;
+            let seen = file::see(&file, content, &path)?;
+            if let Some(folder) = self.tree.folder_mut(id) {
+                folder.seen = Some(seen);
+            }
         }
         Ok(())
     }
@@ -463,43 +506,4 @@ struct Spot<'a> {
     at: Id,
     name: &'a [u8],
     path: &'a [u8],
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match write(file, bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
-}
-
-/// Writes the pieces of a file where they belong; what is between them stays a hole.
-fn fill_pieces(
-    file: &OwnedFd,
-    map: &[super::sparse::Piece],
-    size: u64,
-    archive: &mut Archive,
-    path: &[u8],
-) -> Result<(), UnpackError> {
-    ftruncate(file, size).doing("lengthen", path)?;
-    for piece in map {
-        let mut offset = piece.offset;
-        archive.body(piece.length, |mut bytes| {
-            while !bytes.is_empty() {
-                match pwrite(file, bytes, offset) {
-                    Ok(count) => {
-                        offset += count as u64;
-                        bytes = &bytes[count..];
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno).doing("write", path),
-                }
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
 }

@@ -5,8 +5,10 @@
 //! layer alone.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::place::Metadata;
+use super::seen::{Seen, line};
 
 /// As many links are followed as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -36,10 +38,18 @@ pub(super) struct Folder {
     name: Box<[u8]>,
     /// The length of its path.
     length: usize,
-    children: HashMap<Box<[u8]>, Child>,
+    children: HashMap<Box<[u8]>, Named>,
+    /// What it is like on the disk, once everything is in it.
+    pub(super) seen: Option<Rc<Seen>>,
     /// Whether it hides what lower layers have in it.
     pub(super) opaque: bool,
     pub(super) metadata: Metadata,
+}
+
+/// A name in a folder: what it stands for, and what that is like on the disk. Folders know that themselves.
+struct Named {
+    child: Child,
+    seen: Option<Rc<Seen>>,
 }
 
 /// All folders; those that were removed leave a gap.
@@ -67,6 +77,7 @@ impl Tree {
             name: Box::default(),
             length: 0,
             children: HashMap::new(),
+            seen: None,
             opaque: false,
             metadata,
         };
@@ -87,13 +98,42 @@ impl Tree {
     }
 
     pub(super) fn child(&self, at: Id, name: &[u8]) -> Option<&Child> {
+        self.named(at, name).map(|named| &named.child)
+    }
+
+    fn named(&self, at: Id, name: &[u8]) -> Option<&Named> {
         self.folder(at)?.children.get(name)
     }
 
-    pub(super) fn insert(&mut self, at: Id, name: &[u8], child: Child) {
+    pub(super) fn insert(&mut self, at: Id, name: &[u8], child: Child, seen: Option<Rc<Seen>>) {
         if let Some(folder) = self.folder_mut(at) {
-            folder.children.insert(name.into(), child);
+            folder.children.insert(name.into(), Named { child, seen });
         }
+    }
+
+    /// What a name's file is like, for another name of it.
+    pub(super) fn seen_again(&self, at: Id, name: &[u8]) -> Option<Rc<Seen>> {
+        let seen = self.named(at, name)?.seen.as_deref()?;
+        Some(Rc::new(Seen { disk: 0, ..seen.clone() }))
+    }
+
+    /// The sum of everything, in the order of the paths from the root, which is `.`; and what it takes on the disk.
+    pub(super) fn sums(&self) -> (String, u64) {
+        let mut all: Vec<(Vec<u8>, &Seen)> = Vec::new();
+        for (number, folder) in self.folders.iter().enumerate() {
+            let Some(folder) = folder else { continue };
+            let path = match number {
+                0 => b".".to_vec(),
+                _ => [b"./", &self.path(Id(number))[..]].concat(),
+            };
+            for (name, named) in &folder.children {
+                all.extend(named.seen.iter().map(|seen| ([&path, &b"/"[..], name].concat(), &**seen)));
+            }
+            all.extend(folder.seen.as_deref().map(|seen| (path, seen)));
+        }
+        all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let disk = all.iter().map(|(_, seen)| seen.disk).sum();
+        (all.iter().map(|(path, seen)| line(path, seen)).collect(), disk)
     }
 
     /// Adds a folder.
@@ -104,16 +144,17 @@ impl Tree {
             name: name.into(),
             length: self.length_in(at, name),
             children: HashMap::new(),
+            seen: None,
             opaque: false,
             metadata,
         }));
-        self.insert(at, name, Child::Folder(id));
+        self.insert(at, name, Child::Folder(id), None);
         id
     }
 
     /// Forgets a name.
     pub(super) fn remove(&mut self, at: Id, name: &[u8]) -> Option<Child> {
-        self.folder_mut(at)?.children.remove(name)
+        Some(self.folder_mut(at)?.children.remove(name)?.child)
     }
 
     /// Forgets a folder.
@@ -126,13 +167,15 @@ impl Tree {
     /// All that is in a folder.
     pub(super) fn children(&self, id: Id) -> Vec<(Box<[u8]>, Child)> {
         let children = self.folder(id).into_iter().flat_map(|folder| &folder.children);
-        children.map(|(name, child)| (name.clone(), child.clone())).collect()
+        children.map(|(name, named)| (name.clone(), named.child.clone())).collect()
     }
 
     /// The folders in a folder.
     pub(super) fn folders_in(&self, id: Id) -> Vec<Id> {
         let children = self.folder(id).into_iter().flat_map(|folder| folder.children.values());
-        children.filter_map(|child| if let Child::Folder(id) = child { Some(*id) } else { None }).collect()
+        children
+            .filter_map(|named| if let Child::Folder(id) = named.child { Some(id) } else { None })
+            .collect()
     }
 
     /// How long the path of this name is.
@@ -234,9 +277,9 @@ mod tests {
         for (name, target) in
             [("bin", "usr/bin"), ("up", "../../usr/./bin/"), ("a", "b"), ("b", "a"), ("abs", "/usr")]
         {
-            tree.insert(ROOT, name.as_bytes(), Child::Link(target.as_bytes().into()));
+            tree.insert(ROOT, name.as_bytes(), Child::Link(target.as_bytes().into()), None);
         }
-        tree.insert(usr, b"file", Child::Other);
+        tree.insert(usr, b"file", Child::Other, None);
         (tree, usr, bin)
     }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use belljar_image::compression::GzipWriter;
 use belljar_image::digest::Digest;
-use belljar_image::unpack::{Foreign, Limits, Options, Ownership};
+use belljar_image::unpack::{Foreign, Limits, Options, Ownership, Unpacked};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::io::Write;
 
@@ -79,9 +79,10 @@ fn the_name_covers_everything_to_the_very_end() {
         let mut gzip = GzipWriter::new(Vec::new());
         gzip.write_all(&tar).unwrap();
         let (_place, from_gzip) = unpacked(&gzip.finish().unwrap()).unwrap();
-        assert_eq!(from_gzip, from_plain);
+        let name = |unpacked: &Unpacked| (unpacked.diff_id, unpacked.bytes, unpacked.entries);
+        assert_eq!(name(&from_gzip), name(&from_plain));
         let (_place, from_zstd) = unpacked(&zstd::encode_all(&tar[..], 3).unwrap()).unwrap();
-        assert_eq!(from_zstd, from_plain);
+        assert_eq!(name(&from_zstd), name(&from_plain));
     }
 }
 

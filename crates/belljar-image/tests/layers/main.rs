@@ -8,4 +8,5 @@ mod nasty;
 mod overlay;
 mod packing;
 mod plain_user;
+mod sums;
 mod tree;

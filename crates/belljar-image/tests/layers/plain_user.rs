@@ -10,8 +10,8 @@ use super::tree::{outline, unpacked};
 /// Somebody whom no file belongs to.
 const NOBODY: &str = "65534";
 
-/// Runs one of the ignored tests below as an ordinary user.
-fn run_as_nobody(test: &str) {
+/// Runs one of the ignored tests as an ordinary user.
+pub(crate) fn run_as_nobody(test: &str) {
     if !rustix::process::geteuid().is_root() {
         return;
     }

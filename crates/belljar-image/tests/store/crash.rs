@@ -29,23 +29,34 @@ fn import_and_remove() {
     }
 }
 
-struct Killed {
-    place: Place,
+/// A store that a part of these tests fills, in a process of its own that is killed.
+pub(crate) struct Killed {
+    pub(crate) place: Place,
+    part: &'static str,
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Killed {
-    fn new() -> Killed {
-        let place = Place::new();
-        write_layout(&place.path("layout"), &sizeable());
-        Killed { place }
+    /// With what the part reads from its environment, beside where the store is.
+    pub(crate) fn new(place: Place, part: &'static str, more: &[(&'static str, String)]) -> Killed {
+        let mut variables = more.to_vec();
+        variables.push(("STORE", place.path("images").display().to_string()));
+        Killed { place, part, variables }
     }
 
-    fn command(&self, kill_at: u32, more: &[(&str, &str)]) -> std::process::Command {
-        let paths = ["images", "layout"].map(|name| self.place.path(name).display().to_string());
+    fn at_an_import(more: &[(&'static str, String)]) -> Killed {
+        let place = Place::new();
+        write_layout(&place.path("layout"), &sizeable());
+        let mut variables = vec![("LAYOUT", place.path("layout").display().to_string())];
+        variables.extend_from_slice(more);
+        Killed::new(place, "crash::import_and_remove", &variables)
+    }
+
+    fn command(&self, kill_at: u32) -> std::process::Command {
         let kill_at = kill_at.to_string();
-        let mut variables = vec![("STORE", paths[0].as_str()), ("LAYOUT", &paths[1]), ("KILL_AT", &kill_at)];
-        variables.extend(more);
-        let mut command = child("crash::import_and_remove", &variables);
+        let mut variables = vec![("KILL_AT", kill_at.as_str())];
+        variables.extend(self.variables.iter().map(|(name, value)| (*name, value.as_str())));
+        let mut command = child(self.part, &variables);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command
     }
@@ -67,21 +78,45 @@ impl Killed {
     }
 
     fn works(&self) {
-        let imported = self.place.import(&self.place.path("layout"));
-        assert_eq!(imported.image.config_digest, sizeable().image());
-        self.is_whole("after another import");
+        assert!(self.command(0).env_remove("REMOVE").status().unwrap().success());
+        self.is_whole("after one that was not killed");
         self.place.store.prune().unwrap();
         assert_eq!(fs::read_dir(self.place.path("images/scratch")).unwrap().count(), 0);
-        assert_eq!(self.place.store.list().unwrap().len(), 1);
+        let images = self.place.store.list().unwrap();
+        assert_eq!(images.iter().map(|image| image.config_digest).collect::<Vec<_>>(), [sizeable().image()]);
+    }
+
+    /// Kills it fifty times, after longer and longer.
+    pub(crate) fn at_any_time(&self) {
+        const TIMES: u32 = 50;
+        let start = Instant::now();
+        assert!(self.command(0).status().unwrap().success());
+        let whole = start.elapsed();
+        self.place.store.evict_to(0, Evict::Everything).unwrap();
+        let mut cut_short = 0;
+        for number in 0..TIMES {
+            let mut child = self.command(0).spawn().unwrap();
+            let spread = whole.mul_f64(f64::from(number) / f64::from(TIMES));
+            std::thread::sleep(spread + Duration::from_micros(u64::from(number * 37)));
+            let _ = child.kill();
+            cut_short += u32::from(!child.wait().unwrap().success());
+            self.is_whole(&format!("killed after {spread:?}"));
+            if number % 3 == 2 {
+                self.place.store.evict_to(0, Evict::Everything).unwrap();
+            }
+        }
+        // How many depends on the machine; at least the one that had no time at all was.
+        assert!(cut_short > 0, "none of {TIMES} was killed before it was done");
+        self.works();
     }
 }
 
 #[test]
 fn killed_at_each_step_of_an_import() {
-    let killed = Killed::new();
+    let killed = Killed::at_an_import(&[]);
     // Two layers tell of two things each.
     for at in 1..=4 {
-        let status = killed.command(at, &[]).status().unwrap();
+        let status = killed.command(at).status().unwrap();
         assert!(!status.success(), "killed at {at}, and yet: {status}");
         killed.is_whole(&format!("killed at notice {at}"));
         // So that the next one has everything to do again.
@@ -90,36 +125,12 @@ fn killed_at_each_step_of_an_import() {
     killed.works();
 }
 
-fn killed_at_any_time(more: &[(&str, &str)]) {
-    let killed = Killed::new();
-    let start = Instant::now();
-    assert!(killed.command(0, more).status().unwrap().success());
-    let whole = start.elapsed();
-    killed.place.store.evict_to(0, Evict::Everything).unwrap();
-    const TIMES: u32 = 20;
-    let mut cut_short = 0;
-    for number in 0..TIMES {
-        let mut child = killed.command(0, more).spawn().unwrap();
-        let spread = whole.mul_f64(f64::from(number) / f64::from(TIMES));
-        std::thread::sleep(spread + Duration::from_micros(u64::from(number * 37)));
-        let _ = child.kill();
-        cut_short += u32::from(!child.wait().unwrap().success());
-        killed.is_whole(&format!("killed after {spread:?}"));
-        if number % 3 == 2 {
-            killed.place.store.evict_to(0, Evict::Everything).unwrap();
-        }
-    }
-    // How many depends on the machine; at least the one that had no time at all was.
-    assert!(cut_short > 0, "none of {TIMES} was killed before it was done");
-    killed.works();
-}
-
 #[test]
 fn killed_at_any_time_of_an_import() {
-    killed_at_any_time(&[]);
+    Killed::at_an_import(&[]).at_any_time();
 }
 
 #[test]
 fn killed_at_any_time_of_an_import_and_its_removal() {
-    killed_at_any_time(&[("REMOVE", "1")]);
+    Killed::at_an_import(&[("REMOVE", "1".to_owned())]).at_any_time();
 }

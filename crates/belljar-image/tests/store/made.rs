@@ -125,6 +125,11 @@ impl Made {
         described(media::MANIFEST, &self.manifest)
     }
 
+    /// One of its files, by its name.
+    pub(crate) fn file(&self, digest: Digest) -> Option<&[u8]> {
+        self.files().find(|bytes| Digest::of(bytes) == digest).map(Vec::as_slice)
+    }
+
     fn files(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.blobs.iter().chain([&self.config, &self.manifest])
     }

@@ -466,6 +466,7 @@ pub(crate) fn fault(error: CellError) -> Fault {
         | CellError::Threads
         | CellError::Talk { .. }
         | CellError::KeeperGone
+        | CellError::Silent
         | CellError::Failed(_)
         | CellError::Unexpected => Code::SandboxFailed,
     };

@@ -41,7 +41,7 @@ pub(super) fn store(error: StoreError) -> Fault {
         | StoreError::Damaged { .. }
         | StoreError::NoLayer(_) => Code::ImageCorrupt,
         StoreError::Unpack(_) => Code::ImageRefused,
-        StoreError::ForeignOwner { .. } | StoreError::Squashed(_) => Code::ImageForeignOwners,
+        StoreError::ForeignOwner { .. } | StoreError::OtherOwners(_) => Code::ImageForeignOwners,
         StoreError::InUse { .. } => Code::ImageInUse,
         StoreError::Ambiguous { .. } => Code::ImageUnknown,
         StoreError::NoImage(_) => Code::ImageAbsent,

@@ -46,7 +46,10 @@ impl Plan {
     fn sandbox_step(&self) -> String {
         let image = match self.image.kind {
             ImageKind::Host => "this machine's own system, read-only (cannot be pinned)".to_owned(),
-            ImageKind::Directory => format!("the root directory {}", shown(&self.image.reference)),
+            ImageKind::Directory => {
+                let pinned = self.image.content_digest.iter().map(|digest| format!(" ({digest})"));
+                format!("the root directory {}{}", shown(&self.image.reference), pinned.collect::<String>())
+            }
             ImageKind::Stored => {
                 let digest = self.image.config_digest.as_deref().unwrap_or("no digest");
                 format!("{} ({digest})", shown(&self.image.reference))

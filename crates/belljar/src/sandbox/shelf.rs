@@ -3,8 +3,9 @@
 //! A snapshot is made under another name and moved into its place when it is whole, and moved out of it before it is
 //! removed; so whatever has a snapshot's name is one.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{Origin, Status};
@@ -93,7 +94,7 @@ impl Sandboxes {
     /// Makes the shelf, and says that somebody is at it as long as the answer lives.
     fn shelf(&self) -> Result<File, Fault> {
         let failed = |error| unreadable(&self.snapshots, error);
-        fs::create_dir_all(&self.snapshots).map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.snapshots).map_err(failed)?;
         let shelf = File::open(&self.snapshots).map_err(failed)?;
         shelf.lock_shared().map_err(failed)?;
         Ok(shelf)
@@ -192,7 +193,8 @@ impl Sandboxes {
 }
 
 fn keep(status: &Status, name: &str, making: &Path, still: bool) -> Result<Snapshot, Fault> {
-    fs::create_dir(making).map_err(|error| unreadable(making, error))?;
+    // What is inside is open to everybody in parts, as it was in the sandbox.
+    DirBuilder::new().mode(0o700).create(making).map_err(|error| unreadable(making, error))?;
     let shift = status.base.map(|base| Shift { from: base, to: base });
     let files = belljar_cell::scratch::files(&status.spec, status.keeper);
     let copied = match status.created.mode.as_str() {

@@ -108,6 +108,7 @@ pub(crate) fn started(out: &Path, hash_seed: &str) -> Recorder {
         identity: [("fingerprint".to_owned(), "sha256:image".into())].into(),
         locators: Default::default(),
         pinned: false,
+        lock: None,
     };
     recorder.event(EventKind::ImageResolved { image }).unwrap();
     recorder

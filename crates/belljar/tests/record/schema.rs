@@ -1,10 +1,14 @@
 //! The published schemas, and the records of older versions.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use belljar::Code;
 use belljar::event::Event;
 use belljar::record::RunRecord;
+use belljar::schema::lock_schema;
+use belljar_image::digest::Digest;
+use belljar_image::lock::{Entry, Identity, Intent, Locators, Lock, Pin};
 use serde_json::Value;
 
 use crate::make::{Script, run};
@@ -28,6 +32,7 @@ fn generated(path: &str, wanted: &Value) {
 fn the_published_schemas_are_the_ones_in_the_code() {
     generated("schema/run-record.json", &RunRecord::schema());
     generated("schema/event.json", &Event::schema());
+    generated("schema/lock.json", &lock_schema());
 }
 
 #[test]
@@ -41,6 +46,38 @@ fn what_is_written_is_valid_by_the_schemas() {
         let event: Value = serde_json::from_str(line).unwrap();
         assert!(events.is_valid(&event), "{line}");
     }
+}
+
+/// The lock is read by a program that is not Belljar, and what it reads is valid.
+#[test]
+fn a_lock_is_toml_and_valid_by_its_schema() {
+    let digest = Digest::of(b"x");
+    let identity = Identity { config_digest: digest, diff_ids: vec![digest, digest] };
+    let locators = Locators {
+        repo_digests: [format!("team/app@{digest}")].into(),
+        manifest_digest: Some(digest),
+        docker_image_id: Some(digest),
+    };
+    let system = "A \"quoted\" \\ system".to_owned();
+    let entries = [
+        ("team/app:1", Pin::Image(identity.clone()), locators),
+        ("build:./image", Pin::Build { context_hash: digest, image: identity }, Locators::default()),
+        ("./a \"strange\" root", Pin::Directory { content_digest: digest }, Locators::default()),
+        ("host", Pin::Host { system: system.clone(), fingerprint: digest }, Locators::default()),
+    ];
+    let intent =
+        |reference: &str| Intent { reference: reference.to_owned(), platform: "linux/amd64".to_owned() };
+    let images = entries.map(|(reference, pin, locators)| (intent(reference), Entry { pin, locators }));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("belljar.lock");
+    std::fs::write(&path, Lock { images: images.into() }.to_string()).unwrap();
+    let script = "import json, sys, tomllib; print(json.dumps(tomllib.load(open(sys.argv[1], 'rb'))))";
+    let read = Command::new("python3").args(["-c", script]).arg(&path).output().unwrap();
+    let mut lock: Value = serde_json::from_slice(&read.stdout).unwrap();
+    assert_eq!(lock["images"]["host"]["linux/amd64"]["system"], *system);
+    jsonschema::validate(&lock_schema(), &lock).unwrap();
+    lock["images"]["host"]["linux/amd64"]["colour"] = "red".into();
+    assert!(jsonschema::validate(&lock_schema(), &lock).is_err());
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `belljar sandbox create`: a sandbox that lives until its deadline.
 
-use belljar::Fault;
 use belljar::sandbox::Live;
 use belljar::spec::Network;
+use belljar::{Code, Fault};
 
 use super::order;
 use crate::args::CreateArguments;
 use crate::place::Place;
+use crate::signals::Bell;
 use crate::voice::{Output, Voice, data, json};
 
 /// Makes a sandbox and prints its id, and nothing else.
@@ -15,7 +16,15 @@ pub(crate) fn perform(arguments: &CreateArguments, voice: Voice) -> Result<u8, F
     let images = Place::find()?.images(arguments.make.fetch.owners)?;
     let image = order::image(&images, image, arguments.make.fetch, voice)?;
     let recipe = order::recipe(image, &arguments.make, &arguments.share, Network::None)?;
-    announce(order::sandboxes()?.create(&recipe, arguments.ttl.0)?, voice)
+    let sandboxes = order::sandboxes()?;
+    // Who ends us before the id is printed must not be left with a sandbox that nobody knows.
+    let bell = Bell::for_the_end()?;
+    let made = sandboxes.create(&recipe, arguments.ttl.0)?;
+    if bell.rang() > 0 {
+        made.destroy()?;
+        return Err(Fault::new(Code::Interrupted, "interrupted; the sandbox is gone again"));
+    }
+    announce(made, voice)
 }
 
 /// Prints the id of a new sandbox, or everything about it.

@@ -39,9 +39,7 @@ pub(crate) fn perform(arguments: &RemoveArguments, voice: Voice) -> Result<u8, F
 }
 
 fn remove(sandboxes: &Sandboxes, id: &str) -> Result<String, Fault> {
-    let live = sandboxes.open(id)?;
-    let id = live.id.clone();
-    let left = live.destroy()?;
+    let (id, left) = sandboxes.remove(id)?;
     match left.as_slice() {
         [] => Ok(id),
         left => {

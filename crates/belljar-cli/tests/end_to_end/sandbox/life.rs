@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::{Told, Yard, eventually, finished, guests};
@@ -66,6 +67,39 @@ fn a_deadline_ends_it_and_can_be_moved() {
     assert!(yard.inspect(&longer)["left_ms"].as_u64().unwrap() > 500_000);
     yard.tell(["rm", &longer]).fine();
     yard.expect_nothing_left(&[&short, &longer]);
+}
+
+#[test]
+fn a_keeper_that_stands_still_is_killed_with_its_sandbox() {
+    let yard = Yard::new();
+    let id = yard.create("");
+    let keeper = i32::try_from(yard.inspect(&id)["keeper"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(keeper).unwrap(), Signal::STOP).unwrap();
+    assert_eq!(yard.tell(["rm", &id]).fine(), id);
+    yard.expect_nothing_left(&[&id]);
+}
+
+/// However early or late: either the id was printed, or there is no sandbox.
+#[test]
+fn an_interrupted_create_leaves_no_sandbox_that_nobody_knows() {
+    let yard = Yard::new();
+    let mut known = Vec::new();
+    for number in 0..24 {
+        let create = yard.start(["create"]);
+        std::thread::sleep(Duration::from_micros(700 * number));
+        let pid = Pid::from_raw(i32::try_from(create.id()).unwrap()).unwrap();
+        let _ = kill_process(pid, Signal::INT);
+        let told = Told::of(&finished(create));
+        known.extend(told.out.split_whitespace().map(str::to_owned));
+    }
+    let list = yard.say("ls --json").json();
+    let mut there: Vec<&str> =
+        list["sandboxes"].as_array().unwrap().iter().map(|info| info["id"].as_str().unwrap()).collect();
+    there.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(there, known);
+    assert!(known.len() < 24, "none was interrupted");
+    yard.tell(["rm", "--all"]);
 }
 
 #[test]

@@ -63,6 +63,18 @@ if os.fork() == 0:
 print('begun', flush=True)
 time.sleep(60)
 ";
+/// A child that traces its own parent: the kernel then keeps the parent's end from whoever started it.
+const TRACER: &str = "
+libc.ptrace.restype = ctypes.c_long
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+libc.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+parent, (reader, writer) = os.getpid(), os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.write(writer, b'traced' if libc.ptrace(0x4206, parent, 0, 0) == 0 else b'not traced')
+    while True: time.sleep(1)
+print(os.read(reader, 10).decode(), flush=True)
+";
 
 /// The rows, in order.
 pub(super) fn rows() -> Vec<Row> {
@@ -117,6 +129,14 @@ fn knotted() -> Vec<Row> {
             .pids(16)
             .runs(python(QUICK), exits(0).out("begun\n")),
         hostile("knots", NothingSurvives, "processes that are traced, stopped and stop each other are gone")
-            .runs(python(KNOTS).killed_after(2000), late.uses(Used::Killed(4))),
+            .runs(python(KNOTS).killed_after(2000), late.clone().uses(Used::Killed(4))),
+        hostile(
+            "traced-to-its-end",
+            NothingSurvives,
+            "the end of a process that its own child traces is told",
+        )
+        .runs(python(TRACER), exits(0).out("traced\n")),
+        hostile("traced-beyond-its-time", NothingSurvives, "a traced process is killed when its time is up")
+            .runs(python(format!("{TRACER}time.sleep(60)")).killed_after(2000), late),
     ]
 }
