@@ -151,6 +151,24 @@ fn owners_that_a_user_cannot_give_are_refused_or_squashed() {
 }
 
 #[test]
+fn with_subordinate_ids_owners_are_exact() {
+    let ground = Ground::of(Caller::Mapped);
+    let tar = text(&root_tar(&ground, "foreign.tar", &["--owner=33", "--group=33"]));
+    assert_eq!(ask(&ground, &["image", "import", &tar, "app:1", "--squash"])["ownership"], "exact");
+    let listed = prints(&ground, "app:1", &["ls", "-ln", "/etc/marker"]);
+    let owners: Vec<&str> = listed.split_whitespace().skip(2).take(2).collect();
+    assert_eq!(owners, ["33", "33"], "{listed}");
+    assert!(ask(&ground, &["image", "fsck", "--deep"])["ok"].as_bool().unwrap());
+    ask(&ground, &["image", "rm", "app:1"]);
+    assert!(!content(&ground).contains("tree"), "{}", content(&ground));
+}
+
+#[test]
+fn an_image_there_and_back_with_subordinate_ids() {
+    there_and_back(Caller::Mapped);
+}
+
+#[test]
 fn a_file_is_imported_once_and_again_when_it_changes() {
     let ground = Ground::new();
     let tar = root_tar(&ground, "root.tar", &[]);
