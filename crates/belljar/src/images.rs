@@ -12,11 +12,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use belljar_cell::cell::Guest;
+use belljar_cell::lobby::Lobby;
 use belljar_image::digest::Digest;
 use belljar_image::oci::{Platform, Settings};
 use belljar_image::reference::{Found, Image, Reference, StoredRoot};
 use belljar_image::registry;
-use belljar_image::store::{Lease, Owners, Store, StoredImage};
+use belljar_image::store::{Lease, Owners, Store, StoreError, StoredImage};
 
 pub use self::bootstrap::{Bootstrap, Variant};
 pub use self::shelf::{Brought, Summary, Taken};
@@ -28,7 +30,7 @@ use crate::fault::{Code, Fault};
 pub struct ImageSettings {
     /// The folder of the store; made when it is first needed.
     pub store: PathBuf,
-    /// What happens to owners that the caller cannot give to files.
+    /// What happens to owners that the caller cannot give to files; with subordinate ids there are none such.
     pub owners: Owners,
     /// For which machine.
     pub platform: Platform,
@@ -127,8 +129,19 @@ impl Images {
         if let Some(store) = &*opened {
             return Ok(Arc::clone(store));
         }
-        let store = Store::open(&self.settings.store, self.settings.owners).map_err(fault::store)?;
+        let store = self.open().map_err(fault::store)?;
         Ok(Arc::clone(opened.insert(Arc::new(store))))
+    }
+
+    /// An ordinary user with subordinate ids keeps owners as root does, so nothing is refused or squashed.
+    fn open(&self) -> Result<Store, StoreError> {
+        let ImageSettings { store, owners, .. } = &self.settings;
+        match Lobby::make() {
+            Ok(lobby) if *owners != Owners::Exact => {
+                Ok(Store::open(store, Owners::Exact)?.for_guest(lobby, guest()))
+            }
+            _ => Store::open(store, *owners),
+        }
     }
 
     /// The root that a reference means, fetched, imported or built where that is needed. A relative path starts at
@@ -219,6 +232,11 @@ impl Images {
         let found = self.store()?.image(reference).map_err(fault::store)?;
         found.ok_or_else(|| fault::absent(reference))
     }
+}
+
+/// Whom every sandbox is made for.
+fn guest() -> Guest {
+    Guest { uid: 1000, gid: 1000, name: "runner".to_owned(), home: PathBuf::from("/home/runner") }
 }
 
 /// What a person wrote as an image.

@@ -180,3 +180,27 @@ fn inside(folder: &Path, path: &str) -> io::Result<Option<PathBuf>> {
     }
     Ok(file.starts_with(folder.canonicalize()?).then_some(file))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(given: &[(&str, &str)]) -> BTreeMap<String, String> {
+        image_environment(
+            given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        )
+    }
+
+    #[test]
+    fn what_an_image_sets_counts_above_the_defaults() {
+        let env = of(&[("PATH", "/opt/bin:/bin"), ("TZ", "Europe/Berlin"), ("X", "")]);
+        assert_eq!(env["PATH"], "/home/runner/.local/bin:/opt/bin:/bin");
+        assert_eq!(
+            (env["TZ"].as_str(), env["X"].as_str(), env["LANG"].as_str()),
+            ("Europe/Berlin", "", "C.UTF-8")
+        );
+        assert_eq!(of(&[("PATH", "/a:/home/runner/.local/bin")])["PATH"], "/a:/home/runner/.local/bin");
+        assert_eq!(of(&[("PATH", "")])["PATH"], OWN_PROGRAMS);
+        assert!(of(&[])["PATH"].starts_with("/home/runner/.local/bin:/usr/local/sbin:"));
+    }
+}

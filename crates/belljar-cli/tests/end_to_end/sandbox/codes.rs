@@ -55,7 +55,7 @@ fn failures_of_ours_are_told_apart_from_the_guests() {
     for (words, code) in [
         ("exec sb-none --json -- true", "sandbox-unknown"),
         ("wait sb-none 1 --json", "sandbox-unknown"),
-        ("run --json --image nosuch -- true", "image-unknown"),
+        ("run --json --image ./nosuch -- true", "image-unknown"),
         ("run --json --from nosuch -- true", "snapshot-unknown"),
         ("run --json --workdir relative -- true", "usage"),
         ("run --json --hostname a/b -- true", "usage"),
