@@ -61,7 +61,7 @@ impl Running {
         logs: &Path,
     ) -> Result<(Running, Option<OwnedFd>), Failure> {
         let user = exec.user.unwrap_or(User { uid: site.spec.guest.uid, gid: site.spec.guest.gid });
-        site.ids.check(user, &site.spec.guest)?;
+        site.ids.check(user, &site.spec.guest, site.spec.role())?;
         let (streams, terminal, kept) = prepare(site, number, exec, streams, logs, user)?;
         streams.iter().for_each(|stream| give(site, stream, user));
         let mut command: Vec<String> = exec.name.iter().chain(&exec.programs).take(1).cloned().collect();

@@ -1,5 +1,6 @@
 //! The command line as typed.
 
+mod build;
 mod sandbox;
 
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub(crate) use self::build::{BuildArguments, SecretFile};
 pub(crate) use self::sandbox::{
     CommandArguments, CopyArguments, CreateArguments, ExecArguments, ExtendArguments, ForkArguments,
     Isolation, Links, LogsArguments, Make, Manner, Network, OneArguments, OneShotArguments, RemoveArguments,
@@ -86,6 +88,9 @@ pub(crate) enum Verb {
     /// Make sandboxes, and use them
     #[command(after_help = help::SANDBOX, visible_alias = "sb")]
     Sandbox(SandboxArguments),
+    /// Build an image from a Dockerfile, without a daemon: each RUN in a sandbox of its own
+    #[command(after_help = help::BUILD)]
+    Build(Box<BuildArguments>),
     /// Look at the runs that were made
     #[command(after_help = help::RUNS)]
     Runs(RunsArguments),

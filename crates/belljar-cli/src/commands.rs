@@ -1,5 +1,6 @@
 //! One module per verb.
 
+mod build;
 mod compare;
 mod completions;
 mod conformance;
@@ -24,6 +25,7 @@ pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
         Verb::Plan(plan) => plan::perform(&plan, voice),
         Verb::Compare(compare) => compare::perform(&compare, voice),
         Verb::Sandbox(sandbox) => sandbox::perform(sandbox.verb, voice),
+        Verb::Build(build) => build::perform(&build, voice),
         Verb::Runs(runs) => runs::perform(&runs.verb, voice),
         Verb::Doctor(doctor) => doctor::perform(&doctor, voice),
         Verb::Conformance(conformance) => conformance::perform(&conformance, voice),

@@ -40,6 +40,7 @@ variables! {
     CI, "CI", "when set, colours are assumed to be shown";
     COLUMNS, "COLUMNS", "the width of `--help` where the terminal does not tell its own";
     PATH, "PATH", "where `git` is found; relative entries are left out";
+    SOURCE_DATE_EPOCH, "SOURCE_DATE_EPOCH", "the time of files in images that are made here, in seconds since 1970; default 0";
 }
 
 impl Variable {

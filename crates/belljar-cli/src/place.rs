@@ -20,6 +20,8 @@ pub(crate) struct Place {
     pub(crate) cells: PathBuf,
     /// Snapshots of sandboxes.
     pub(crate) snapshots: PathBuf,
+    /// The store of images.
+    pub(crate) images: PathBuf,
 }
 
 impl Place {
@@ -30,12 +32,15 @@ impl Place {
                 .hint("write it with a leading /, or unset it"));
         }
         if let Some(home) = BELLJAR_HOME.folder() {
-            let [cache, cells, snapshots] = ["cache", "cells", "snapshots"].map(|name| home.join(name));
-            return Ok(Place { cache, cells, snapshots });
+            let folders = ["cache", "cells", "snapshots", "images"];
+            let [cache, cells, snapshots, images] = folders.map(|name| home.join(name));
+            return Ok(Place { cache, cells, snapshots, images });
         }
         match (below(XDG_CACHE_HOME, ".cache"), below(XDG_STATE_HOME, ".local/state")) {
             (Some(cache), Some(state)) => {
-                Ok(Place { cache, cells: state.join("cells"), snapshots: state.join("snapshots") })
+                let [cells, snapshots, images] =
+                    ["cells", "snapshots", "images"].map(|name| state.join(name));
+                Ok(Place { cache, cells, snapshots, images })
             }
             _ => Err(Fault::new(Code::Usage, "neither HOME nor BELLJAR_HOME is set to an absolute path")
                 .hint("set BELLJAR_HOME to a folder that Belljar may use")),

@@ -90,11 +90,12 @@ impl Image {
             return Err(ReferenceError::Unknown { reference: reference.to_owned() });
         }
         let open = |source| ReferenceError::Open { reference: reference.to_owned(), source };
-        Image::root(reference, folder.join(reference).canonicalize().map_err(open)?)
+        let path = folder.join(reference).canonicalize().map_err(open)?;
+        Image::root(reference, path).map(Image::Directory)
     }
 
     /// A folder that holds a system.
-    fn root(reference: &str, path: PathBuf) -> Result<Image, ReferenceError> {
+    fn root(reference: &str, path: PathBuf) -> Result<PathBuf, ReferenceError> {
         let not_a_root = |reason| ReferenceError::NotARoot { reference: reference.to_owned(), reason };
         if !path.is_dir() {
             return Err(not_a_root("it is not a folder"));
@@ -106,7 +107,7 @@ impl Image {
         if !has_shell.iter().any(|shell| path.join(shell).symlink_metadata().is_ok()) {
             return Err(not_a_root("it has no shell (bin/sh)"));
         }
-        Ok(Image::Directory(path))
+        Ok(path)
     }
 }
 

@@ -11,6 +11,7 @@ mod layer;
 mod lock;
 mod name;
 mod record;
+mod scratch;
 mod space;
 mod stream;
 mod sum;
@@ -26,6 +27,7 @@ use failure::Doing;
 pub use failure::StoreError;
 pub use image::{Origin, Removed, StoredImage};
 pub use layer::{Layer, LayerRecord, Ownership};
+pub use scratch::Scratch;
 pub use lock::Lease;
 use lock::Thing;
 pub use space::{Evict, Freed, Usage};
@@ -75,6 +77,11 @@ impl Store {
             make_folder(&folder.join(part)).doing(doing)?;
         }
         store.check_format().map(|()| store)
+    }
+
+    /// What happens to owners that the caller cannot give to files.
+    pub fn owners(&self) -> Owners {
+        self.owners
     }
 
     /// The store's folder.

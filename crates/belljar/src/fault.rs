@@ -17,6 +17,10 @@ pub enum Kind {
     Infrastructure,
     /// Bytes that were pinned are not the bytes found.
     Drift,
+    /// What was asked for was done, and did not succeed.
+    Failed,
+    /// The same was done twice, and came to something else.
+    Unstable,
     /// A person or a signal asked for the end.
     Interrupted,
 }
@@ -29,6 +33,8 @@ impl Kind {
             Kind::Environment => 3,
             Kind::Infrastructure => 4,
             Kind::Drift => 5,
+            Kind::Failed => 1,
+            Kind::Unstable => 6,
             Kind::Interrupted => 130,
         }
     }
@@ -71,6 +77,12 @@ catalogue! {
     RepoFailed, "repo-failed", Infrastructure, "git failed on this machine", "see git's own message in logs/";
     RepoPatch, "repo-patch", Usage, "a patch does not apply to the checkout", "make the patch against the pinned commit; git's own message names the file";
     ImageUnknown, "image-unknown", Usage, "the image reference is not understood or does not exist", "use `host`, or the path of a root directory";
+    DockerfileWrong, "dockerfile-wrong", Usage, "the Dockerfile is not understood, or asks for something that is not there", "the message names the line and what to write";
+    DockerfileRefused, "dockerfile-refused", Usage, "the policy forbids something in the Dockerfile", "follow the remedy of each rule, or change its severity with --policy";
+    BaseMissing, "base-missing", Usage, "an image that the Dockerfile starts or copies from is not in the store", "pull or import it first";
+    BuildFailed, "build-failed", Failed, "a RUN of the Dockerfile failed", "its last lines are shown; mend the command";
+    BuildDiffers, "build-differs", Unstable, "two builds of the same are not the same", "the message names what differs first; docs/build.md says what usually does";
+    BuildBroken, "build-broken", Infrastructure, "a build could not go on", "the message names what failed; check the disk, then run it again";
     PathEscapes, "path-escapes", Usage, "a path leads out of the folder it must stay in", "use a path inside the folder";
     OutputUnwritable, "output-unwritable", Infrastructure, "the output folder cannot be written", "choose another folder with --out, or mend its permissions";
     DiskFull, "disk-full", Infrastructure, "the disk is full", "free room (belljar runs prune), or choose another folder with --out";

@@ -83,7 +83,12 @@ pub fn plan(task: &Task, repositories: &Repositories) -> Result<Planned, Fault> 
             Kind::Usage => {
                 with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault)
             }
-            Kind::Environment | Kind::Infrastructure | Kind::Drift | Kind::Interrupted => fault,
+            Kind::Environment
+            | Kind::Infrastructure
+            | Kind::Drift
+            | Kind::Failed
+            | Kind::Unstable
+            | Kind::Interrupted => fault,
         }
     })?;
     let kind = match resolved.kind {
@@ -139,7 +144,7 @@ impl Runner<'_> {
             Ok(planned) => self.run_planned(task, &planned, &repositories, began, watch),
             Err(fault) => match fault.code.kind() {
                 Kind::Infrastructure | Kind::Interrupted => self.record_unplanned(task, &fault, began, watch),
-                Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
+                Kind::Usage | Kind::Environment | Kind::Drift | Kind::Failed | Kind::Unstable => Err(fault),
             },
         }
     }

@@ -103,8 +103,7 @@ impl Reference {
             return self.archive(path);
         }
         match Image::root(&self.to_string(), path.to_path_buf()) {
-            Ok(Image::Directory(path)) => Ok(Found::Directory(path)),
-            Ok(Image::Host) => Ok(Found::Host),
+            Ok(path) => Ok(Found::Directory(path)),
             Err(_) if path.join("oci-layout").is_file() => {
                 self.layout(path.to_path_buf(), None)
             }
