@@ -95,11 +95,7 @@ type Range = (u32, Label);
 /// Ranges from 0 on without a gap, and how many there are; the last has no end.
 ///
 /// Numbers that nobody has, and those beyond the table, are no calls.
-const fn ranges(
-    machine: Machine,
-    role: Role,
-    program: &mut Program<CAPACITY>,
-) -> ([Range; NUMBERS], usize) {
+const fn ranges(machine: Machine, role: Role, program: &mut Program<CAPACITY>) -> ([Range; NUMBERS], usize) {
     let missing = program.give(NO_SUCH_CALL);
     let mut labels = [missing; NUMBERS];
     let mut at = 0;

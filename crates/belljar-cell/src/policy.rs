@@ -218,7 +218,9 @@ pub const BUILD_CAPABILITIES: &[(&str, u32)] = &[
 /// The capabilities that a process of such a cell has.
 pub(crate) fn capabilities(role: Role, uid: u32) -> u32 {
     match role {
-        Role::Builder if uid == 0 => BUILD_CAPABILITIES.iter().fold(0, |mask, (_, number)| mask | 1 << number),
+        Role::Builder if uid == 0 => {
+            BUILD_CAPABILITIES.iter().fold(0, |mask, (_, number)| mask | 1 << number)
+        }
         Role::Builder | Role::Guest => 0,
     }
 }

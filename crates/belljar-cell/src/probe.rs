@@ -177,7 +177,11 @@ fn sets(kept: u32) -> String {
 
 /// A cell's guest is never root inside, unless the cell is for building.
 fn not_root(role: Role, uid: u32, gid: u32) -> Option<Finding> {
-    if role == Role::Guest && (uid == 0 || gid == 0) { broken("user", format!("the guest is {uid}:{gid}")) } else { None }
+    if role == Role::Guest && (uid == 0 || gid == 0) {
+        broken("user", format!("the guest is {uid}:{gid}"))
+    } else {
+        None
+    }
 }
 
 fn user(uid: u32, gid: u32) -> Option<Finding> {

@@ -158,12 +158,7 @@ fn make(path: &Path, mode: u32, (ids, guest): (Ids, &Guest), (uid, gid): (u32, u
     own(path, mode, (ids, guest), (uid, gid)).step(step)
 }
 
-fn own(
-    path: &Path,
-    mode: u32,
-    (ids, guest): (Ids, &Guest),
-    (uid, gid): (u32, u32),
-) -> std::io::Result<()> {
+fn own(path: &Path, mode: u32, (ids, guest): (Ids, &Guest), (uid, gid): (u32, u32)) -> std::io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     if ids.has_others() {
         let (uid, gid) = ids.outside(User { uid, gid }, guest);

@@ -66,8 +66,10 @@ impl Sources {
             Root::Pieces(_) => None,
             Root::Layers(_) => Some(self::private(&scratch.layer_of(spec))?),
         };
-        let fittings =
-            fitted(spec).iter().map(|(path, access)| fitting(path, *access, image_owners)).collect::<Result<_, _>>()?;
+        let fittings = fitted(spec)
+            .iter()
+            .map(|(path, access)| fitting(path, *access, image_owners))
+            .collect::<Result<_, _>>()?;
         Ok(Sources { workspace, private, certificates, image, layer, fittings })
     }
 

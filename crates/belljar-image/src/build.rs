@@ -7,6 +7,7 @@
 mod archive;
 mod copy;
 mod depot;
+mod difference;
 mod execute;
 mod owner;
 mod stages;
@@ -196,6 +197,8 @@ pub trait Depot {
     fn unpack(&mut self, archive: File) -> Result<PathBuf, BuildError>;
     /// Adds a layer; returns its name and its tree.
     fn add(&mut self, archive: File) -> Result<(Digest, PathBuf), BuildError>;
+    /// The tree of a layer that is there.
+    fn tree(&mut self, diff_id: Digest) -> Result<Option<PathBuf>, BuildError>;
     /// What a step with this key made: a layer, or none.
     fn recall(&mut self, key: Digest) -> Result<Option<Made>, BuildError>;
     /// Remembers what a step made.

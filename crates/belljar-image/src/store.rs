@@ -27,9 +27,9 @@ use failure::Doing;
 pub use failure::StoreError;
 pub use image::{Origin, Removed, StoredImage};
 pub use layer::{Layer, LayerRecord, Ownership};
-pub use scratch::Scratch;
 pub use lock::Lease;
 use lock::Thing;
+pub use scratch::Scratch;
 pub use space::{Evict, Freed, Usage};
 
 use crate::digest::Digest;

@@ -129,7 +129,8 @@ fn text(path: &Path) -> Result<String, Fault> {
 
 /// Why the policy lets nothing be built, if it does.
 pub fn refusal(dockerfile: &Path, findings: &[Finding]) -> Option<Fault> {
-    let errors: Vec<&Finding> = findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+    let errors: Vec<&Finding> =
+        findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
     let lines: Vec<String> = errors
         .iter()
         .map(|finding| {
@@ -170,7 +171,11 @@ impl Workshop {
         build::verify(&spec, depots, &mut runner, events).map_err(|error| fault(error, interrupt))
     }
 
-    fn prepare(&self, order: &BuildOrder, interrupt: &Arc<Interrupt>) -> Result<(BuildSpec, CellRunner), Fault> {
+    fn prepare(
+        &self,
+        order: &BuildOrder,
+        interrupt: &Arc<Interrupt>,
+    ) -> Result<(BuildSpec, CellRunner), Fault> {
         let (dockerfile, findings) = order.read()?;
         if let Some(fault) = refusal(&order.dockerfile, &findings) {
             return Err(fault);

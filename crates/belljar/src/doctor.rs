@@ -8,8 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Powers, Refusal, Root,
-    Workspace,
+    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Powers, Refusal, Root, Workspace,
 };
 use belljar_cell::client::CellError;
 use belljar_cell::lobby::Lobby;

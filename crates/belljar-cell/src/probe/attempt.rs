@@ -147,9 +147,8 @@ fn as_guest() -> Vec<Finding> {
 /// A builder may give files set-id bits and become any user of its cell, so it is shown that neither makes it stronger.
 /// Nothing is written: it would be in the layer.
 fn as_builder() -> Vec<Finding> {
-    let allowed = |attempt: &&Attempt| {
-        matches!(attempt.control, "set_id" | "identity") || attempt.call == "chroot"
-    };
+    let allowed =
+        |attempt: &&Attempt| matches!(attempt.control, "set_id" | "identity") || attempt.call == "chroot";
     let forbidden = ATTEMPTS.iter().filter(|attempt| !allowed(attempt));
     let mut findings: Vec<Finding> = forbidden.filter_map(Attempt::make).collect();
     findings.extend([bits_are_ignored(), nobody_else()]);

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use super::{
-    PLAIN, cut, cut_read_only, make_file, make_folder, mount_overlay, names, pivot, place, place_layers, relative,
-    view_of,
+    PLAIN, cut, cut_read_only, make_file, make_folder, mount_overlay, names, pivot, place, place_layers,
+    relative, view_of,
 };
 use crate::cell::{Building, CellSpec, Content, Fitting, FittingKind, User};
 use crate::failure::{Failure, Step};
@@ -58,7 +58,8 @@ pub(super) fn build(
         mounts.extend(fit(building, fittings)?);
     }
     let standard = [cut_read_only("dev")?, cut("proc")?, cut_read_only("sys")?];
-    let standard = standard.into_iter().zip(OURS).map(|(tree, path)| Mounted::Tree(tree, PathBuf::from(path)));
+    let standard =
+        standard.into_iter().zip(OURS).map(|(tree, path)| Mounted::Tree(tree, PathBuf::from(path)));
     mounts.splice(0..0, standard);
     // What lies in a folder that is mounted as well comes after it.
     mounts.sort_by_key(|mounted| mounted.target().components().count());
@@ -199,7 +200,8 @@ fn deepest(view: BorrowedFd<'_>, path: &Path) -> Result<(PathBuf, PathBuf), Fail
 
 /// The kernel's own name for an open file, by the `/proc` that will be the cell's.
 fn told(file: BorrowedFd<'_>) -> Result<PathBuf, Failure> {
-    fs::read_link(format!("proc/self/fd/{}", file.as_raw_fd())).step(|| "ask for a path in the image".to_owned())
+    fs::read_link(format!("proc/self/fd/{}", file.as_raw_fd()))
+        .step(|| "ask for a path in the image".to_owned())
 }
 
 /// Makes folders in the layer of ours; those that the image has look as they do there.

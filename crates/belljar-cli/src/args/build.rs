@@ -96,8 +96,10 @@ impl FromStr for PolicyChange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PolicyChange, String> {
-        let (rule, severity) = text.split_once('=').ok_or_else(|| format!("{text:?} is not RULE=SEVERITY"))?;
-        let rule = Rule::from_id(rule).ok_or_else(|| format!("{rule:?} is not a rule; they are BJ001 to BJ010"))?;
+        let (rule, severity) =
+            text.split_once('=').ok_or_else(|| format!("{text:?} is not RULE=SEVERITY"))?;
+        let rule =
+            Rule::from_id(rule).ok_or_else(|| format!("{rule:?} is not a rule; they are BJ001 to BJ010"))?;
         let severity = match severity {
             "error" => Some(Severity::Error),
             "warning" => Some(Severity::Warning),

@@ -22,7 +22,8 @@ use crate::voice::{Voice, talk};
 use crate::{guest, leftovers, words};
 
 /// What a person is told after the first Ctrl-C.
-const STOPPING: &str = "  ! interrupted: ending the step and taking down its sandbox (once more kills it at once)";
+const STOPPING: &str =
+    "  ! interrupted: ending the step and taking down its sandbox (once more kills it at once)";
 /// How a Dockerfile is called when nobody says.
 const DOCKERFILES: [&str; 2] = ["Dockerfile", "Containerfile"];
 
@@ -107,7 +108,8 @@ fn order(arguments: &BuildArguments) -> Result<BuildOrder, Fault> {
     };
     let mut order = BuildOrder::new(context, dockerfile);
     order.target.clone_from(&arguments.target);
-    order.arguments = arguments.build_arg.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect();
+    order.arguments =
+        arguments.build_arg.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect();
     let secret = |SecretFile { id, source }: &SecretFile| (id.clone(), source.clone());
     order.secrets = arguments.secret.iter().map(secret).collect();
     order.network = match arguments.network {

@@ -70,6 +70,11 @@ impl<'a> Plan<'a> {
         Plan { target, owner, mode, whose: Whose::Given, entries: BTreeMap::new(), bytes: 0 }
     }
 
+    /// Everything keeps the owner that it has where it comes from.
+    pub(super) fn keep_owners(&mut self) {
+        self.whose = Whose::Kept;
+    }
+
     /// One source as written; returns how many things it named.
     pub(super) fn add(
         &mut self,

@@ -120,6 +120,10 @@ impl Depot for StoreDepot<'_> {
         Ok((diff_id, tree))
     }
 
+    fn tree(&mut self, diff_id: Digest) -> Result<Option<PathBuf>, BuildError> {
+        self.hold(diff_id)
+    }
+
     fn recall(&mut self, key: Digest) -> Result<Option<Made>, BuildError> {
         // What cannot be read was never finished; the step is done again.
         let Ok(text) = fs::read_to_string(self.memory(key)) else { return Ok(None) };

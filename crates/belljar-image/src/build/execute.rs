@@ -13,7 +13,7 @@ use super::tail::Tail;
 use super::view::View;
 use super::{
     Base, BuildError, BuildEvent, BuildSpec, Built, Cache, Depot, Made, RunEnd, RunStep, Runner, StepFile,
-    StepMount, stages,
+    StepMount, difference, stages,
 };
 use crate::digest::Digest;
 use crate::dockerfile::{
@@ -78,13 +78,31 @@ pub fn verify(
     if first.digest == second.digest {
         return Ok(first);
     }
-    let pairs = first.config.rootfs.diff_ids.iter().zip(&second.config.rootfs.diff_ids);
-    let layer = pairs.into_iter().position(|(one, other)| one != other);
-    let mut making = first.config.history.iter().filter(|history| !history.empty_layer);
-    let step = layer.and_then(|layer| making.nth(layer)).map(|history| history.created_by.clone());
-    let what =
-        step.map_or("their configurations differ".to_owned(), |step| format!("first in what `{step}` made"));
+    let what = differing(&first, &second, one, other)?;
     Err(BuildError::Differs { first: first.digest, second: second.digest, what })
+}
+
+/// The first step that made something else, and the first file of it.
+fn differing(
+    first: &Built,
+    second: &Built,
+    one: &mut dyn Depot,
+    other: &mut dyn Depot,
+) -> Result<String, BuildError> {
+    let layers = first.config.rootfs.diff_ids.iter().zip(&second.config.rootfs.diff_ids);
+    let Some((number, (ours, theirs))) = layers.enumerate().find(|(_, (one, other))| one != other) else {
+        return Ok("their configurations differ".to_owned());
+    };
+    let mut making = first.config.history.iter().filter(|history| !history.empty_layer);
+    let step = making.nth(number).map_or("a step", |history| history.created_by.as_str());
+    let file = match (one.tree(*ours)?, other.tree(*theirs)?) {
+        (Some(one), Some(other)) => {
+            difference::first([&one, &other]).map_err(BuildError::read("the layers"))?
+        }
+        _ => None,
+    };
+    let file = file.map(|(path, what)| format!(": `/{}` {what}", path.display())).unwrap_or_default();
+    Ok(format!("first in what `{step}` made{file}"))
 }
 
 fn global_arguments(spec: &BuildSpec) -> Result<BTreeMap<String, String>, BuildError> {
@@ -160,7 +178,9 @@ impl Build<'_> {
     fn check_platform(&self, written: &str) -> Result<(), BuildError> {
         let here = self.spec.platform.to_string();
         let there = fill(written, &self.global, self.spec)?;
-        let same = there.is_empty() || here == there || here.strip_prefix(&there).is_some_and(|rest| rest.starts_with('/'));
+        let same = there.is_empty()
+            || here == there
+            || here.strip_prefix(&there).is_some_and(|rest| rest.starts_with('/'));
         if same { Ok(()) } else { Err(BuildError::Platform { there, here }) }
     }
 
@@ -181,9 +201,11 @@ impl Build<'_> {
             let platform = &self.spec.platform;
             base.config.os = platform.os.clone();
             base.config.architecture = platform.architecture.clone();
-            // As others do, a scratch image has a path for programs.
-            base.config.config.env =
-                vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+        }
+        // As with Docker, an image that does not say where programs are gets the usual folders.
+        let env = &mut base.config.config.env;
+        if !env.iter().any(|pair| pair.starts_with("PATH=")) {
+            env.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
         }
         let architecture = &base.config.architecture;
         if !architecture.is_empty() && *architecture != self.spec.platform.architecture {
@@ -278,11 +300,16 @@ impl Build<'_> {
                 .map_err(|reason| BuildError::Pattern { pattern: pattern.clone(), reason })?;
         }
         let mut plan = Plan::new(&target, owner, mode);
+        // As with Docker, what comes from another image keeps its owners unless others are given.
+        if transfer.from.is_some() && given.is_none() {
+            plan.keep_owners();
+        }
         for source in &transfer.sources {
             match source {
                 Source::Path(path) => {
                     let path = state.expand(path)?;
-                    let origin = Origin { view: view.as_ref().ok_or(BuildError::NoContext)?, ignore: &ignore };
+                    let origin =
+                        Origin { view: view.as_ref().ok_or(BuildError::NoContext)?, ignore: &ignore };
                     match keyword {
                         "ADD" => self.add(&mut plan, &origin, &path, &place, given)?,
                         _ => plan.add(&origin, &path, &place)?,

@@ -53,7 +53,9 @@ pub fn account(trees: &[std::path::PathBuf], user: &str) -> Result<Account, Buil
     let name = if name.is_empty() { "0" } else { name };
     let entry = line_of(&view, "etc/passwd", |fields| fields.first() == Some(&name))?;
     let entry = match entry {
-        None if name.parse::<u32>().is_ok() => line_of(&view, "etc/passwd", |fields| fields.get(2) == Some(&name))?,
+        None if name.parse::<u32>().is_ok() => {
+            line_of(&view, "etc/passwd", |fields| fields.get(2) == Some(&name))?
+        }
         entry => entry,
     };
     let field = |number: usize| entry.as_ref().and_then(|fields| fields.get(number).cloned());

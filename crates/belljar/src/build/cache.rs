@@ -51,11 +51,7 @@ fn open(home: &Path, number: usize) -> io::Result<File> {
     options.open(home.join(format!("lock-{number}")))
 }
 
-fn wait(
-    home: &Path,
-    lock: fn(&File) -> Result<(), TryLockError>,
-    interrupt: &Interrupt,
-) -> io::Result<File> {
+fn wait(home: &Path, lock: fn(&File) -> Result<(), TryLockError>, interrupt: &Interrupt) -> io::Result<File> {
     let file = open(home, 0)?;
     loop {
         match lock(&file) {

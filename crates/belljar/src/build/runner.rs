@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    Access, Building, CellSpec, Content, Created, ExecEnd, ExecLimits, ExecSpec, Fitting, FittingKind, Guest, Lifetime,
-    Powers, Root, Stop, Streams, User, Workspace,
+    Access, Building, CellSpec, Content, Created, ExecEnd, ExecLimits, ExecSpec, Fitting, FittingKind, Guest,
+    Lifetime, Powers, Root, Stop, Streams, User, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 use belljar_cell::ids::{Ids, MAPPED};
@@ -77,7 +77,13 @@ impl CellRunner {
         }
     }
 
-    fn cell(&self, step: &RunStep, lower: &[PathBuf], upper: &Path, fittings: Vec<Fitting>) -> Result<CellSpec, Failed> {
+    fn cell(
+        &self,
+        step: &RunStep,
+        lower: &[PathBuf],
+        upper: &Path,
+        fittings: Vec<Fitting>,
+    ) -> Result<CellSpec, Failed> {
         let ulid = Ulid::generate().to_string().to_lowercase();
         Ok(CellSpec {
             id: format!("build-{}", &ulid[ulid.len() - 12..]),
@@ -95,18 +101,19 @@ impl CellRunner {
             network: embedded::network(self.reach(step)?),
             lifetime: Lifetime::Owner,
             origin: None,
-            powers: Powers::Build(Building {
-                layer: upper.parent().unwrap_or(upper).to_owned(),
-                fittings,
-            }),
+            powers: Powers::Build(Building { layer: upper.parent().unwrap_or(upper).to_owned(), fittings }),
             weaknesses: Vec::new(),
         })
     }
 
     fn reach(&self, step: &RunStep) -> Result<Network, Failed> {
         match (step.network, step.security) {
-            (_, Security::Insecure) => Err("--security=insecure is not supported: no step has more rights than others".into()),
-            (StepNetwork::Host, _) => Err("--network=host is not supported: the machine's own network is not lent".into()),
+            (_, Security::Insecure) => {
+                Err("--security=insecure is not supported: no step has more rights than others".into())
+            }
+            (StepNetwork::Host, _) => {
+                Err("--network=host is not supported: the machine's own network is not lent".into())
+            }
             (StepNetwork::None, _) => Ok(Network::None),
             (StepNetwork::Default, _) => Ok(self.network),
         }
@@ -148,7 +155,8 @@ impl CellRunner {
                 let Some(bytes) = self.secret(id, *required)? else { return Ok(()) };
                 if let Some(name) = env {
                     let text = String::from_utf8(bytes.clone());
-                    let text = text.map_err(|_| format!("the secret `{id}` is not text, and cannot be a variable"))?;
+                    let text =
+                        text.map_err(|_| format!("the secret `{id}` is not text, and cannot be a variable"))?;
                     fitted.variables.push((name.clone(), text));
                 }
                 let target = match (target, env) {
@@ -167,19 +175,29 @@ impl CellRunner {
     fn secret(&self, id: &str, required: bool) -> Result<Option<Vec<u8>>, Failed> {
         let Some(path) = self.secrets.get(id) else {
             return match required {
-                true => Err(format!("the step needs the secret `{id}`: give --secret id={id},src=FILE").into()),
+                true => {
+                    Err(format!("the step needs the secret `{id}`: give --secret id={id},src=FILE").into())
+                }
                 false => Ok(None),
             };
         };
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
             File::open(path)?.take(LONGEST_SECRET + 1).read_to_end(&mut bytes)?;
-            if bytes.len() as u64 > LONGEST_SECRET { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+            if bytes.len() as u64 > LONGEST_SECRET {
+                Err(io::ErrorKind::FileTooLarge.into())
+            } else {
+                Ok(bytes)
+            }
         };
         read().map(Some).map_err(|error| format!("the secret `{id}` cannot be read: {error}").into())
     }
 
-    fn gateway(&self, created: &Created, link: Option<std::os::fd::OwnedFd>) -> Result<Option<Gateway>, Fault> {
+    fn gateway(
+        &self,
+        created: &Created,
+        link: Option<std::os::fd::OwnedFd>,
+    ) -> Result<Option<Gateway>, Fault> {
         match (created.link, link) {
             (Some(kind), Some(link)) => self.engine.open_gateway(kind, link, Box::new(|_| {})).map(Some),
             _ => Ok(None),
@@ -187,7 +205,12 @@ impl CellRunner {
     }
 
     /// Runs the command to its end; what it writes is handed on as it comes.
-    fn perform(&self, cell: &mut Cell, exec: &ExecSpec, output: &mut dyn FnMut(&[u8])) -> Result<ExecEnd, Failed> {
+    fn perform(
+        &self,
+        cell: &mut Cell,
+        exec: &ExecSpec,
+        output: &mut dyn FnMut(&[u8]),
+    ) -> Result<ExecEnd, Failed> {
         let interrupter = cell.interrupter();
         // A keeper that is gone has nothing to interrupt.
         self.interrupt.arm(Arc::new(move || drop(interrupter.interrupt(Stop::Interrupted))));
@@ -200,8 +223,12 @@ impl CellRunner {
         let exit = embedded::exit(end);
         let seconds = self.timeout.unwrap_or_default().as_secs();
         let reason = match exit.ending {
-            Ending::Interrupted => return Err(Fault::new(Code::Interrupted, "the build was interrupted").into()),
-            Ending::TimedOut => Some(format!("was killed after {seconds} s, which is as long as a step may take")),
+            Ending::Interrupted => {
+                return Err(Fault::new(Code::Interrupted, "the build was interrupted").into());
+            }
+            Ending::TimedOut => {
+                Some(format!("was killed after {seconds} s, which is as long as a step may take"))
+            }
             Ending::OutOfMemory => {
                 let bytes = self.limits.memory.0;
                 Some(format!("ran out of memory: a step may use {} MiB", bytes >> 20))
@@ -309,15 +336,22 @@ impl Runner for CellRunner {
 /// The code of what stopped a runner, where it has one.
 pub(super) fn code(error: &BuildError) -> Option<Code> {
     match innermost(error) {
+        BuildError::Runner(source) if source.is::<BuildError>() => Some(Code::DockerfileWrong),
         BuildError::Runner(source) => source.downcast_ref::<Fault>().map(|fault| fault.code),
         _ => None,
     }
 }
 
-fn exec(step: &RunStep, account: &Account, secrets: &[(String, String)], timeout: Option<Duration>) -> ExecSpec {
-    let mut environment: BTreeMap<String, String> = [("PATH", PATH), ("HOSTNAME", HOSTNAME), ("HOME", &account.home)]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into();
+fn exec(
+    step: &RunStep,
+    account: &Account,
+    secrets: &[(String, String)],
+    timeout: Option<Duration>,
+) -> ExecSpec {
+    let mut environment: BTreeMap<String, String> =
+        [("PATH", PATH), ("HOSTNAME", HOSTNAME), ("HOME", &account.home)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
     environment.extend(step.environment.iter().cloned());
     environment.extend(secrets.iter().cloned());
     let program = step.command.first().cloned().unwrap_or_default();
