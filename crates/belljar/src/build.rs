@@ -70,7 +70,10 @@ pub struct BuildOrder {
 
 /// Brings an image into the store, and says by what name it is there.
 #[derive(Clone)]
-pub struct Bring(pub Arc<dyn Fn(&str) -> Result<String, Fault> + Send + Sync>);
+pub struct Bring(pub Arc<BringFn>);
+
+/// What does it.
+pub type BringFn = dyn Fn(&str) -> Result<String, Fault> + Send + Sync;
 
 impl std::fmt::Debug for Bring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -81,6 +81,7 @@ fn mounts_of_steps_leave_nothing_in_the_image() {
     // Nowhere on the disk, but where the caller put it.
     let found = tool("bash", &["-c", "grep -rl hushhush home || true"], shop.ground.base());
     assert_eq!(found, "");
+    shop.dockerfile("FROM BASE\nRUN --mount=type=secret,id=token,required=true true\n");
     let told = shop.build(&["--no-cache"]);
     assert!(told.code != 0 && told.stderr.contains("--secret id=token"), "{told:?}");
 }

@@ -91,13 +91,10 @@ const CASES: &[Case] = &[
     same("FROM BASE\nRUN rm -rf /x; mkdir /x; touch /x/1\nRUN rm -rf /x; mkdir /x; touch /x/2\nRUN mv /x /y"),
     Case {
         lines: "FROM BASE\nVOLUME /v\nRUN mkdir -p /v && echo kept > /v/x",
-        may_differ: &[
-            (
-                "v",
-                "the classic builder throws away what a RUN writes to a volume; BuildKit and Belljar keep it",
-            ),
-            ("v/x", "as for /v"),
-        ],
+        may_differ: &[(
+            "v/x",
+            "the classic builder throws away what a RUN writes to a volume; BuildKit and Belljar keep it",
+        )],
     },
 ];
 
@@ -122,7 +119,7 @@ fn furnish(shop: &Shop) {
         shop.put(file, file);
         fs::set_permissions(shop.context().join(file), fs::Permissions::from_mode(0o640)).unwrap();
     }
-    shop.put(".dockerignore", "ignored\n*.tar*\n!plain.tar\n!packed.*\n");
+    shop.put(".dockerignore", "ignored\n*.bak\n");
     let script = "mkdir -p t/in && echo 1 > t/in/one && ln -s in/one t/link && chmod 2750 t/in && chown -R 11:12 t/in \
         && for c in cf:plain.tar czf:packed.tar.gz cjf:packed.tar.bz2 cJf:packed.tar.xz; do \
         tar -C t -${c%%:*} ${c#*:} in link; done && rm -r t";

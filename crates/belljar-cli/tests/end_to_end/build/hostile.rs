@@ -105,7 +105,7 @@ fn a_killed_build_leaves_nothing_and_the_next_one_works() {
         child.kill().unwrap();
         child.wait().unwrap();
         let when = format!("killed after {moment} ms");
-        remains::expect_gone(&known, &[mark.clone()], &when);
+        remains::expect_gone(&known, std::slice::from_ref(&mark), &when);
         assert_eq!(remains::mounts_below(shop.ground.base()), [] as [String; 0], "{when}");
         let (code, answer) = shop.ground.ask(&["gc"]);
         assert_eq!(code, 0, "{when}: {answer}");
