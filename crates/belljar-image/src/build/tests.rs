@@ -206,7 +206,7 @@ fn what_cannot_be_copied_is_refused_with_its_step() {
         ("COPY dir /x/\nCOPY a /x/x/y", "not a folder"),
         ("COPY dir /a/\nCOPY a /", "a folder"),
         ("ADD https://x.example/y /x", "from afar"),
-        ("COPY --from=later a /x", "not there"),
+        ("COPY --from=later a /x", "not in the store"),
         ("RUN fail 3", "exit code 3"),
     ] {
         let told = ground.refusal(&format!("FROM scratch\n{line}"));
