@@ -272,7 +272,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
-    use crate::cell::{Guest, Isolation, Lifetime, Limits, Network, Root, Weakness, Workspace};
+    use crate::cell::{Guest, Isolation, Lifetime, Limits, Network, Powers, Root, Weakness, Workspace};
 
     fn key(part: &str) -> Key {
         Key::of(vec![part.to_owned(), "groups v1".to_owned()]).unwrap()
@@ -364,6 +364,7 @@ mod tests {
             network: Network::None,
             lifetime: Lifetime::Owner,
             origin: None,
+            powers: Powers::None,
             weaknesses: Vec::new(),
         }
     }

@@ -61,7 +61,7 @@ impl Running {
         logs: &Path,
     ) -> Result<(Running, Option<OwnedFd>), Failure> {
         let user = exec.user.unwrap_or(User { uid: site.spec.guest.uid, gid: site.spec.guest.gid });
-        site.ids.check(user, &site.spec.guest)?;
+        site.ids.check(user, &site.spec.guest, site.spec.role())?;
         streams.iter().try_for_each(is_safe)?;
         let (streams, terminal, kept) = prepare(site, number, exec, streams, logs, user)?;
         streams.iter().for_each(|stream| give(site, stream, user));

@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, User, Weakness};
+use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, Role, User, Weakness};
 use crate::courier::{self, Errand};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
@@ -66,6 +66,8 @@ pub(crate) struct Door {
     pub ids: Ids,
     /// Who the guest is.
     pub guest: Guest,
+    /// What it is allowed to be.
+    pub role: Role,
     /// The cell's limits.
     pub limits: Limits,
     /// The syscall filter.
@@ -139,6 +141,7 @@ impl Door {
         let user = user.unwrap_or(User { uid: self.guest.uid, gid: self.guest.gid });
         let cage = Cage {
             user,
+            role: self.role,
             ids: self.ids,
             filter: &self.filter,
             pids: self.limits.pids,

@@ -7,6 +7,7 @@
 
 use std::io;
 
+use crate::cell::Role;
 use crate::kernel;
 use crate::syscalls::{Answer, CALLS, Condition, Guard, Machine};
 
@@ -16,12 +17,18 @@ pub(crate) struct Filter {
     program: &'static [libc::sock_filter],
 }
 
-static COMPILED: Program<CAPACITY> = compile_for(Machine::THIS);
+static COMPILED: Program<CAPACITY> = compile_for(Machine::THIS, Role::Guest);
+static COMPILED_FOR_BUILDING: Program<CAPACITY> = compile_for(Machine::THIS, Role::Builder);
 
 impl Filter {
     /// The filter for this machine.
     pub(crate) fn compile() -> Filter {
         Filter { program: COMPILED.steps() }
+    }
+
+    /// The filter of a cell for building.
+    pub(crate) fn for_building() -> Filter {
+        Filter { program: COMPILED_FOR_BUILDING.steps() }
     }
 
     /// Installs the filter on this thread, which must have `no_new_privs` set; there is no way back.
@@ -39,9 +46,9 @@ impl Filter {
     }
 }
 
-const fn compile_for(machine: Machine) -> Program<CAPACITY> {
+const fn compile_for(machine: Machine, role: Role) -> Program<CAPACITY> {
     let mut program = Program::new();
-    let (ranges, count) = ranges(machine, &mut program);
+    let (ranges, count) = ranges(machine, role, &mut program);
     let (ranges, _) = ranges.split_at(count);
     let search = program.search(ranges);
     program.load(NUMBER, search);
@@ -88,13 +95,13 @@ type Range = (u32, Label);
 /// Ranges from 0 on without a gap, and how many there are; the last has no end.
 ///
 /// Numbers that nobody has, and those beyond the table, are no calls.
-const fn ranges(machine: Machine, program: &mut Program<CAPACITY>) -> ([Range; NUMBERS], usize) {
+const fn ranges(machine: Machine, role: Role, program: &mut Program<CAPACITY>) -> ([Range; NUMBERS], usize) {
     let missing = program.give(NO_SUCH_CALL);
     let mut labels = [missing; NUMBERS];
     let mut at = 0;
     while at < CALLS.len() {
         if let Some(number) = CALLS[at].number(machine) {
-            labels[number as usize] = program.answer(CALLS[at].answer);
+            labels[number as usize] = program.answer(CALLS[at].answer_for(role));
         }
         at += 1;
     }
@@ -361,32 +368,39 @@ mod tests {
         values
     }
 
-    fn look_at(filter: &Program<CAPACITY>, machine: Machine, call: &Call, arguments: [u64; 6]) {
+    fn look_at(
+        filter: &Program<CAPACITY>,
+        (machine, role): (Machine, Role),
+        call: &Call,
+        arguments: [u64; 6],
+    ) {
         let Some(number) = call.number(machine) else { return };
         let given = run(filter, architecture(machine), number, arguments);
-        assert_eq!(given, expected(call.answer, arguments), "{} {arguments:x?} on {machine:?}", call.name);
+        let expected = expected(call.answer_for(role), arguments);
+        assert_eq!(given, expected, "{} {arguments:x?} on {machine:?} for a {role:?}", call.name);
     }
 
     #[test]
     fn every_call_gets_the_answer_of_the_table() {
-        for machine in MACHINES {
-            let filter = compile_for(machine);
+        let both = |machine| [(machine, Role::Guest), (machine, Role::Builder)];
+        for whose in MACHINES.into_iter().flat_map(both) {
+            let filter = compile_for(whose.0, whose.1);
             for call in CALLS {
-                match call.answer {
+                match call.answer_for(whose.1) {
                     Answer::When(guard) => {
                         for (one, other) in pairs(&samples(guard)) {
                             for place in 0..4 {
                                 let mut arguments = [0; 6];
                                 arguments[place] = one;
                                 arguments[(place + 1) % 4] = other;
-                                look_at(&filter, machine, call, arguments);
+                                look_at(&filter, whose, call, arguments);
                                 arguments[(place + 1) % 4] = 0;
                                 arguments[(place + 2) % 4] = other;
-                                look_at(&filter, machine, call, arguments);
+                                look_at(&filter, whose, call, arguments);
                             }
                         }
                     }
-                    _ => look_at(&filter, machine, call, [u64::MAX; 6]),
+                    _ => look_at(&filter, whose, call, [u64::MAX; 6]),
                 }
             }
         }
@@ -399,7 +413,7 @@ mod tests {
     #[test]
     fn a_number_that_is_no_call_is_answered_enosys() {
         for machine in MACHINES {
-            let filter = compile_for(machine);
+            let filter = compile_for(machine, Role::Guest);
             let known: Vec<u32> = CALLS.iter().filter_map(|call| call.number(machine)).collect();
             let x32 = [0x4000_0000, 0x4000_0001, u32::MAX];
             for number in (0..1024).chain(x32).filter(|number| !known.contains(number)) {
@@ -412,7 +426,7 @@ mod tests {
     #[test]
     fn calls_of_another_architecture_kill() {
         for machine in MACHINES {
-            let filter = compile_for(machine);
+            let filter = compile_for(machine, Role::Guest);
             for other in [0, 0x4000_0003, 0x4000_0028, architecture(machine) + 1] {
                 assert_eq!(run(&filter, other, 1, [0; 6]), KILL_PROCESS, "{other:x} on {machine:?}");
             }
@@ -460,7 +474,7 @@ mod tests {
             ("fchmodat2", [0, 0, 0o1777, 0, 0, 0], allow),
             ("mknodat", [0, 0, 0o104_755, 0, 0, 0], refuse),
         ] {
-            let filter = compile_for(Machine::X86_64);
+            let filter = compile_for(Machine::X86_64, Role::Guest);
             let call = CALLS.iter().find(|call| call.name == name).unwrap();
             let number = call.number(Machine::X86_64).unwrap();
             let given = run(&filter, architecture(Machine::X86_64), number, arguments);
@@ -471,7 +485,7 @@ mod tests {
     #[test]
     fn the_program_is_short_and_shallow() {
         for machine in MACHINES {
-            let filter = compile_for(machine);
+            let filter = compile_for(machine, Role::Guest);
             let length = filter.steps().len();
             assert!(length < 200, "{length} steps on {machine:?}");
         }

@@ -8,11 +8,12 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Streams, User, Weakness};
+use crate::cell::{ExecLimits, ExecSpec, Role, Streams, User, Weakness};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::ids::Ids;
 use crate::kernel;
+use crate::policy;
 use crate::probe;
 
 /// Open files a guest starts with, and may raise to.
@@ -26,6 +27,8 @@ const SIGNALS: (u64, u64) = (1024, 1024);
 pub(crate) struct Cage<'a> {
     /// Who it is to be inside.
     pub user: User,
+    /// What it is allowed to be.
+    pub role: Role,
     /// How ids map.
     pub ids: Ids,
     /// The syscall filter.
@@ -39,7 +42,7 @@ pub(crate) struct Cage<'a> {
 }
 
 impl Cage<'_> {
-    /// Gives up every power of this process; after this it is as weak as guest code.
+    /// Gives up every power of this process that guest code has not.
     pub(crate) fn enter(&self) -> Result<(), Failure> {
         kernel::reset_signals().step(|| "reset signals".to_owned())?;
         if self.is_weak(Weakness::IgnoreSignals) {
@@ -67,7 +70,7 @@ impl Cage<'_> {
         }
         // Believing is not knowing: what was given up is looked for once more.
         let User { uid, gid } = self.user;
-        probe::cheap(uid, gid)
+        probe::cheap(uid, gid, self.capabilities())
             .map_err(|found| Failure::new(format!("`{}` does not hold: {}", found.control, found.proof)))
     }
 
@@ -75,14 +78,19 @@ impl Cage<'_> {
         self.weaknesses.contains(&weakness)
     }
 
-    /// Becomes the user and loses every capability, now and for ever.
+    /// What it may do beyond what any user may: nothing, but for root in a cell for building.
+    fn capabilities(&self) -> u32 {
+        policy::capabilities(self.role, self.user.uid)
+    }
+
+    /// Becomes the user and loses every capability that it is not to have, now and for ever.
     fn drop_powers(&self) -> Result<(), Failure> {
         // Before the change of identity, which takes away the power to do so.
-        kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
+        kernel::limit_bounding_set(self.capabilities()).step(|| "drop the bounding set".to_owned())?;
         self.change_identity()?;
         kernel::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)
             .step(|| "clear ambient capabilities".to_owned())?;
-        kernel::keep_capabilities(0).step(|| "drop capabilities".to_owned())
+        kernel::keep_capabilities(self.capabilities()).step(|| "drop capabilities".to_owned())
     }
 
     /// The opposite of [`Cage::drop_powers`]: a deliberate fault.

@@ -242,7 +242,7 @@ fn open(path: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
 /// Keeps only what counting and killing need, and shuts this process's memory and files to the guest.
 fn weaken() -> Result<(), Failure> {
     kernel::reap_by_kernel();
-    kernel::drop_bounding_set().step(|| "drop the bounding set".to_owned())?;
+    kernel::limit_bounding_set(0).step(|| "drop the bounding set".to_owned())?;
     kernel::keep_capabilities(1 << kernel::CAP_KILL | 1 << kernel::CAP_SYS_PTRACE)
         .step(|| "drop capabilities".to_owned())?;
     kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step(|| "set no_new_privs".to_owned())?;

@@ -198,9 +198,9 @@ pub(crate) fn permitted_capabilities() -> io::Result<u64> {
     Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
 }
 
-/// Removes every capability from the bounding set, so that no later exec can regain one.
-pub(crate) fn drop_bounding_set() -> io::Result<()> {
-    for capability in 0..64 {
+/// Removes every capability but those of the mask from the bounding set, so that no later exec can regain one.
+pub(crate) fn limit_bounding_set(mask: u32) -> io::Result<()> {
+    for capability in (0..64).filter(|number| u64::from(mask) & (1 << number) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, capability) {
             Ok(_) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),

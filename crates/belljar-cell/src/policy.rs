@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::Role;
 use crate::probe::Finding;
 
 /// One control: a promise that can be proven or found broken.
@@ -195,6 +196,33 @@ fn by_answer<'a>(proofs: impl Iterator<Item = &'a str>) -> String {
         None => tried.join(", "),
     };
     answers.into_iter().map(told).collect::<Vec<_>>().join("; ")
+}
+
+/// The capabilities of root in a cell for building: what Docker gives a RUN, without raw packets and device nodes.
+/// They count for the cell's own files and processes only.
+pub const BUILD_CAPABILITIES: &[(&str, u32)] = &[
+    ("chown", 0),
+    ("dac_override", 1),
+    ("fowner", 3),
+    ("fsetid", 4),
+    ("kill", 5),
+    ("setgid", 6),
+    ("setuid", 7),
+    ("setpcap", 8),
+    ("net_bind_service", 10),
+    ("sys_chroot", 18),
+    ("audit_write", 29),
+    ("setfcap", 31),
+];
+
+/// The capabilities that a process of such a cell has.
+pub(crate) fn capabilities(role: Role, uid: u32) -> u32 {
+    match role {
+        Role::Builder if uid == 0 => {
+            BUILD_CAPABILITIES.iter().fold(0, |mask, (_, number)| mask | 1 << number)
+        }
+        Role::Builder | Role::Guest => 0,
+    }
 }
 
 /// What guests are worth to the kernel when memory runs out: more than anything that holds the cell.

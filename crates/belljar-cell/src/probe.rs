@@ -4,11 +4,11 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{CellSpec, Network};
+use crate::cell::{CellSpec, Network, Role};
 use crate::ids::Ids;
 use crate::kernel;
 use crate::link;
-use crate::policy::{GUEST_OOM_SCORE, Promise, Proof};
+use crate::policy::{self, BUILD_CAPABILITIES, GUEST_OOM_SCORE, Promise, Proof};
 use crate::scratch::is_sealed;
 use crate::subids::Line;
 
@@ -49,6 +49,8 @@ pub const CHEAP: &str = "cheap, this command";
 /// What the guest of a cell must be and see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
+    /// What it is allowed to be.
+    pub role: Role,
     /// Its user inside.
     pub uid: u32,
     /// Its group inside.
@@ -79,6 +81,7 @@ impl Expected {
         let link = (spec.network == Network::Link).then_some(link::DEVICE_NAME);
         let sealed: &[&str] = if is_sealed(spec, ids) { &["/", "/usr", "/etc"] } else { &[] };
         Expected {
+            role: spec.role(),
             uid: guest.uid,
             gid: guest.gid,
             uid_map,
@@ -109,10 +112,11 @@ pub fn namespaces() -> Vec<Namespace> {
 
 /// Checks this process in a few microseconds, without a file or another process; the first thing that is wrong is told.
 ///
-/// Every command runs it on itself after the filter is on, just before it becomes the program.
-pub fn cheap(uid: u32, gid: u32) -> Result<(), Finding> {
+/// Every command runs it on itself after the filter is on, just before it becomes the program. `kept` are the
+/// capabilities that it is to have, as a mask: none, but for root in a cell for building.
+pub fn cheap(uid: u32, gid: u32, kept: u32) -> Result<(), Finding> {
     let wrong = user(uid, gid)
-        .or_else(|| capabilities(Sets::OfThread))
+        .or_else(|| capabilities(Sets::OfThread, kept))
         .or_else(no_new_privileges)
         .or_else(filter)
         .or_else(dumpable)
@@ -132,23 +136,25 @@ pub fn confirmed(mut findings: Vec<Finding>) -> Vec<Finding> {
 /// Tries each forbidden thing and looks at everything a guest sees; runs in a process of its own, after the cage was
 /// entered, and that process must do nothing else afterwards.
 pub fn full(expected: &Expected) -> Vec<Finding> {
-    let mut findings = passed(expected.uid, expected.gid);
+    let mut findings = passed(expected);
     // As a guest's program would be: what it may do to itself must be tried with its own files open to it.
     let _ = kernel::prctl(libc::PR_SET_DUMPABLE, 1);
-    findings.extend(attempt::all());
+    findings.extend(attempt::all(expected.role));
     findings.extend(view::all(expected));
     findings
 }
 
 /// The cheap checks once more, as findings.
-fn passed(uid: u32, gid: u32) -> Vec<Finding> {
+fn passed(expected: &Expected) -> Vec<Finding> {
     let good = |control, words: String| move || Finding::new(control, true, words);
+    let &Expected { role, uid, gid, .. } = expected;
+    let kept = policy::capabilities(role, uid);
     vec![
-        not_root(uid, gid)
+        not_root(role, uid, gid)
             .or_else(|| user(uid, gid))
             .unwrap_or_else(good("user", format!("all ids are {uid} and {gid}"))),
-        capabilities(Sets::AndBounding)
-            .unwrap_or_else(good("capabilities", "capget and prctl: all sets are empty".to_owned())),
+        capabilities(Sets::AndBounding, kept)
+            .unwrap_or_else(good("capabilities", format!("capget and prctl: {}", sets(kept)))),
         no_new_privileges().unwrap_or_else(good("no_new_privs", "prctl: it is set".to_owned())),
         filter().unwrap_or_else(good("syscall_filter", "prctl: a filter is on".to_owned())),
         dumpable().unwrap_or_else(good("dumpable", "prctl: it is off".to_owned())),
@@ -161,9 +167,21 @@ fn broken(control: &str, proof: String) -> Option<Finding> {
     Some(Finding::new(control, false, proof))
 }
 
-/// A cell's guest is never root inside; a single command may be, when it is asked for.
-fn not_root(uid: u32, gid: u32) -> Option<Finding> {
-    if uid == 0 || gid == 0 { broken("user", format!("the guest is {uid}:{gid}")) } else { None }
+fn sets(kept: u32) -> String {
+    if kept == 0 {
+        return "all sets are empty".to_owned();
+    }
+    let names: Vec<&str> = BUILD_CAPABILITIES.iter().map(|(name, _)| *name).collect();
+    format!("over the cell's own files and processes, as a build needs: {}", names.join(", "))
+}
+
+/// A cell's guest is never root inside, unless the cell is for building.
+fn not_root(role: Role, uid: u32, gid: u32) -> Option<Finding> {
+    if role == Role::Guest && (uid == 0 || gid == 0) {
+        broken("user", format!("the guest is {uid}:{gid}"))
+    } else {
+        None
+    }
 }
 
 fn user(uid: u32, gid: u32) -> Option<Finding> {
@@ -192,17 +210,18 @@ enum Sets {
     AndBounding,
 }
 
-fn capabilities(sets: Sets) -> Option<Finding> {
+fn capabilities(sets: Sets, kept: u32) -> Option<Finding> {
     // Version 3, this thread; then effective, permitted and inheritable, in two halves.
     let mut header = [0x2008_0522_u32, 0];
     let mut held = [u32::MAX; 6];
     // SAFETY: header and data have the layout of version 3 and live during the call.
     let result = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), held.as_mut_ptr()) };
-    if result != 0 || held != [0; 6] {
+    if result != 0 || held != [kept, kept, 0, 0, 0, 0] {
         return broken("capabilities", format!("capget: sets are {held:x?}"));
     }
     if sets == Sets::AndBounding {
-        let bounded = (0..64).find(|number| matches!(kernel::prctl(libc::PR_CAPBSET_READ, *number), Ok(1)));
+        let mut others = (0..64).filter(|number| u64::from(kept) & (1 << number) == 0);
+        let bounded = others.find(|number| matches!(kernel::prctl(libc::PR_CAPBSET_READ, *number), Ok(1)));
         return bounded
             .and_then(|number| broken("capabilities", format!("prctl: {number} is in the bounding set")));
     }
@@ -271,6 +290,7 @@ mod tests {
     /// What a guest would have to be for this process to be one, the host's namespaces aside.
     fn expected(uid: u32) -> Expected {
         Expected {
+            role: Role::Guest,
             uid,
             gid: uid,
             uid_map: vec![[uid, uid, 1]],
@@ -390,7 +410,7 @@ mod tests {
         let check = |prepare: fn(), uid: u32| {
             as_anybody(move || {
                 prepare();
-                cheap(own_uid().wrapping_add(uid), own_uid()).map_err(|finding| finding.control)
+                cheap(own_uid().wrapping_add(uid), own_uid(), 0).map_err(|finding| finding.control)
             })
         };
         let caged = || {
@@ -407,7 +427,7 @@ mod tests {
             kernel::prctl(libc::PR_SET_DUMPABLE, 1).unwrap();
         };
         assert_eq!(check(dumpable, 0), Err("dumpable".to_owned()));
-        let powerful = in_namespaces(7, || cheap(7, 7).map_err(|finding| finding.control));
+        let powerful = in_namespaces(7, || cheap(7, 7, 0).map_err(|finding| finding.control));
         assert_eq!(powerful, Err("capabilities".to_owned()));
     }
 

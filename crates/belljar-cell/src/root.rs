@@ -3,6 +3,8 @@
 //! Every mount and every file costs microseconds, files on a disk a hundred of them, so there are few: one tmpfs holds
 //! all that is the cell's own, and nothing is written to the layer that the guest's files go to.
 
+mod building;
+
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read};
@@ -66,9 +68,12 @@ pub(crate) fn prepare(weaknesses: &[Weakness]) -> Result<(), Failure> {
 /// Builds the root where it was prepared, makes it `/`, and drops every trace of the old one.
 pub(crate) fn build(spec: &CellSpec, ids: Ids, sources: Sources) -> Result<(), Failure> {
     let mask = rustix::process::umask(Mode::empty());
-    let Sources { workspace, private, certificates, image, layer, .. } = sources;
+    let Sources { workspace, private, certificates, image, layer, fittings } = sources;
     let own = OwnFolders::of(&private);
     match (&spec.root, layer) {
+        (Root::Layers(_), Some(layer)) if spec.building().is_some() => {
+            building::build(spec, &image, &layer, fittings)?;
+        }
         (Root::Pieces(pieces), _) => build_of_pieces(spec, own, pieces, &image)?,
         (Root::Layers(_), Some(layer)) => build_overlay(spec, own, &image, &layer)?,
         (Root::Layers(_), None) => return Err(Failure::new("receive the cell's layer")),
@@ -419,10 +424,16 @@ fn write_names(base: &Path, spec: &CellSpec, lower: Option<BorrowedFd<'_>>) -> R
         make_folders(base, path.parent().unwrap_or(path), lower)?;
         make_file(&base.join(relative(path)))?;
     }
-    let hostname = &spec.hostname;
-    write_file(base, "etc/hosts", &format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n"))?;
-    write_file(base, "etc/hostname", &format!("{hostname}\n"))?;
-    write_file(base, "etc/resolv.conf", &format!("nameserver {}\noptions timeout:5\n", link::GATEWAY_V4))
+    names(&spec.hostname).iter().try_for_each(|(path, text)| write_file(base, path, text))
+}
+
+/// Files that tell a cell its name, and where names are looked up.
+fn names(hostname: &str) -> [(&'static str, String); 3] {
+    [
+        ("etc/hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n")),
+        ("etc/hostname", format!("{hostname}\n")),
+        ("etc/resolv.conf", format!("nameserver {}\noptions timeout:5\n", link::GATEWAY_V4)),
+    ]
 }
 
 fn write_file(base: &Path, path: &str, text: &str) -> Result<(), Failure> {
@@ -523,7 +534,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
-    use crate::cell::{Isolation, Lifetime, Limits, Network};
+    use crate::cell::{Isolation, Lifetime, Limits, Network, Powers};
     use crate::probe::trial::{NOBODY, in_namespaces};
 
     const GUEST: u32 = 1000;
@@ -580,6 +591,7 @@ mod tests {
                 network: Network::None,
                 lifetime: Lifetime::Owner,
                 origin: None,
+                powers: Powers::None,
                 weaknesses: Vec::new(),
             }
         }
@@ -593,7 +605,7 @@ mod tests {
                 Root::Pieces(_) => (vec![tree(PathBuf::from("/usr"))], None),
             };
             let workspace = Some(tree(self.path("workspace")));
-            Sources { workspace, private: Vec::new(), certificates: None, image, layer }
+            Sources { workspace, private: Vec::new(), certificates: None, image, layer, fittings: Vec::new() }
         }
 
         /// Builds a root in namespaces of its own and tells what is seen there.

@@ -53,6 +53,11 @@ impl Scratch {
         self.folder.join("layer")
     }
 
+    /// The same of a cell, which for one that builds is its caller's.
+    pub(crate) fn layer_of(&self, spec: &CellSpec) -> PathBuf {
+        spec.building().map_or_else(|| self.layer(), |building| building.layer.clone())
+    }
+
     /// Makes the folders, owned by those who use them inside.
     pub(crate) fn create(&self, spec: &CellSpec, ids: Ids) -> Result<(), Failure> {
         match &spec.origin {
@@ -73,6 +78,9 @@ impl Scratch {
                 Some("/tmp" | "/var/tmp") => make(&path, 0o1777, who, init)?,
                 _ => make(&path, 0o755, who, (uid, gid))?,
             }
+        }
+        if let (Some(building), Root::Layers(layers)) = (spec.building(), &spec.root) {
+            return prepare(&building.layer, layers, who, init);
         }
         if matches!(spec.root, Root::Layers(_)) {
             make(&self.layer(), 0o755, who, init)?;
@@ -110,7 +118,20 @@ impl Scratch {
 /// Whether the root is mounted read-only. An ordinary user's guest owns what the user owns, the image included, so
 /// nothing else would keep it from changing the system that its next command runs on.
 pub(crate) fn is_sealed(spec: &CellSpec, ids: Ids) -> bool {
-    matches!(spec.root, Root::Pieces(_)) || !ids.is_range()
+    matches!(spec.root, Root::Pieces(_)) || (!ids.is_range() && spec.building().is_none())
+}
+
+/// Makes ready what a caller handed over for an overlay. Its `upper` is what the guest sees as `/`, so it looks as that
+/// does in the highest layer.
+fn prepare(layer: &Path, below: &[PathBuf], who: (Ids, &Guest), init: (u32, u32)) -> Result<(), Failure> {
+    let step = || format!("prepare {}", layer.display());
+    let mode = match below.last() {
+        Some(top) => fs::metadata(top).step(step)?.permissions().mode() & 0o7777,
+        None => 0o755,
+    };
+    make(&layer.join("work"), 0o755, who, init)?;
+    own(layer, 0o755, who, init).step(step)?;
+    own(&layer.join("upper"), mode, who, init).step(step)
 }
 
 /// The name of the folder in a cell's own.
@@ -134,10 +155,14 @@ pub fn files(spec: &CellSpec, keeper: u32) -> PathBuf {
 fn make(path: &Path, mode: u32, (ids, guest): (Ids, &Guest), (uid, gid): (u32, u32)) -> Result<(), Failure> {
     let step = || format!("create {}", path.display());
     fs::create_dir(path).step(step)?;
-    fs::set_permissions(path, Permissions::from_mode(mode)).step(step)?;
+    own(path, mode, (ids, guest), (uid, gid)).step(step)
+}
+
+fn own(path: &Path, mode: u32, (ids, guest): (Ids, &Guest), (uid, gid): (u32, u32)) -> std::io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
     if ids.has_others() {
         let (uid, gid) = ids.outside(User { uid, gid }, guest);
-        chown(path, Some(uid), Some(gid)).step(step)?;
+        chown(path, Some(uid), Some(gid))?;
     }
     Ok(())
 }

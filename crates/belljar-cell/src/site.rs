@@ -11,13 +11,14 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_sig
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, User, Weakness,
-    Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Role, User,
+    Weakness, Workspace,
 };
 use crate::controls;
 use crate::disk::Disk;
 use crate::door::{Child, Door, Job, OomScore, Outcome};
 use crate::failure::{Failure, Step};
+use crate::filter::Filter;
 use crate::groups::Groups;
 use crate::guest::NotStarted;
 use crate::ids::Ids;
@@ -233,9 +234,7 @@ impl Site {
             Err(answer) => return Err(shell.undo(answer)),
         };
         let Inside { namespaces, processes, terminals, link } = inside;
-        let (guest, limits, filter) = (spec.guest.clone(), spec.limits, kit.filter);
-        let door =
-            Door { namespaces, ids, guest, limits, filter, score, weaknesses: spec.weaknesses.clone() };
+        let door = make_door(spec, ids, kit, namespaces, score);
         let Shell { lease, init, to_init, disk } = shell;
         let outside = kit.outside.clone();
         let spec = spec.clone();
@@ -356,6 +355,22 @@ impl Site {
         }
         self.lease.release()
     }
+}
+
+fn make_door(
+    spec: &CellSpec,
+    ids: Ids,
+    kit: &Kit,
+    namespaces: Vec<(LinkNameSpaceType, OwnedFd)>,
+    score: OomScore,
+) -> Door {
+    let role = spec.role();
+    let filter = match role {
+        Role::Guest => kit.filter,
+        Role::Builder => Filter::for_building(),
+    };
+    let (guest, limits, weaknesses) = (spec.guest.clone(), spec.limits, spec.weaknesses.clone());
+    Door { namespaces, ids, guest, role, limits, filter, score, weaknesses }
 }
 
 /// Kills an init and waits for every child: the kernel ends a process namespace only when each of its processes was

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use crate::cell::{CellSpec, Piece, Root, Weakness, Workspace};
+use crate::cell::{Access, CellSpec, FittingKind, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
@@ -39,6 +39,8 @@ pub(crate) struct Sources {
     pub image: Vec<OwnedFd>,
     /// The upper layer's folder, when there is one.
     pub layer: Option<OwnedFd>,
+    /// Trees that are mounted over the root of a cell for building.
+    pub fittings: Vec<OwnedFd>,
 }
 
 impl Sources {
@@ -62,16 +64,20 @@ impl Sources {
         let certificates = spec.certificates.as_ref().map(|path| layer(path, image_owners)).transpose()?;
         let layer = match &spec.root {
             Root::Pieces(_) => None,
-            Root::Layers(_) => Some(self::private(&scratch.layer())?),
+            Root::Layers(_) => Some(self::private(&scratch.layer_of(spec))?),
         };
-        Ok(Sources { workspace, private, certificates, image, layer })
+        let fittings = fitted(spec)
+            .iter()
+            .map(|(path, access)| fitting(path, *access, image_owners))
+            .collect::<Result<_, _>>()?;
+        Ok(Sources { workspace, private, certificates, image, layer, fittings })
     }
 
     /// All descriptors, in an order that [`Sources::from_descriptors`] knows.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let all = self.workspace.iter().chain(&self.private);
         let all = all.chain(&self.certificates).chain(&self.image);
-        all.chain(&self.layer).map(AsFd::as_fd).collect()
+        all.chain(&self.layer).chain(&self.fittings).map(AsFd::as_fd).collect()
     }
 
     /// The same sources on the other side of a socket.
@@ -93,7 +99,8 @@ impl Sources {
             Root::Pieces(_) => None,
             Root::Layers(_) => take(1)?.pop(),
         };
-        Ok(Sources { workspace, private, certificates, image, layer })
+        let fittings = take(fitted(spec).len())?;
+        Ok(Sources { workspace, private, certificates, image, layer, fittings })
     }
 }
 
@@ -120,6 +127,27 @@ fn image_paths(root: &Root) -> Vec<PathBuf> {
             })
             .collect(),
     }
+}
+
+/// The trees of the host that a cell for building shows.
+fn fitted(spec: &CellSpec) -> Vec<(&Path, Access)> {
+    let fittings = spec.building().map(|building| building.fittings.as_slice()).unwrap_or_default();
+    let tree = |kind| match kind {
+        &FittingKind::Tree { ref source, access } => Some((source.as_path(), access)),
+        FittingKind::Memory { .. } | FittingKind::File { .. } => None,
+    };
+    fittings.iter().filter_map(|fitting| tree(&fitting.kind)).collect()
+}
+
+/// What is written to such a tree belongs, on disk, to the numbers that its owners have inside.
+fn fitting(path: &Path, access: Access, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Failure> {
+    if access == Access::ReadOnly {
+        return layer(path, owners);
+    }
+    let mount = cut(path, Depth::One)?;
+    kernel::set_mount_attributes(mount.as_fd(), MOUNT_NO_SUID | MOUNT_NO_DEVICES, owners, Depth::One)
+        .step(|| format!("map the owners of {}", path.display()))?;
+    Ok(mount)
 }
 
 fn private(path: &Path) -> Result<OwnedFd, Failure> {

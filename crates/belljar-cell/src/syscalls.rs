@@ -3,6 +3,8 @@
 //! The list is Docker's default profile (moby/profiles, June 2026, the capabilities that Docker hands out by default)
 //! with as few differences as the cell needs; each of them carries its reason.
 
+use crate::cell::Role;
+
 /// A kind of processor; each numbers its calls differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
@@ -44,6 +46,18 @@ impl Call {
             Machine::Aarch64 => self.aarch64,
         };
         if number == NONE { None } else { Some(number as u32) }
+    }
+
+    /// What a guest is answered, by what it is allowed to be. Files of a layer may have set-id bits, which the mounts of
+    /// a cell for building ignore, its root may use its power to change its root directory, and programs that make users
+    /// insist on asking the kernel's audit, which tells them that it is not for them.
+    pub const fn answer_for(&self, role: Role) -> Answer {
+        match (role, self.answer) {
+            (Role::Builder, When(Guard::Open1 | Guard::Open2 | Guard::Mode1 | Guard::Mode2)) => Allowed,
+            (Role::Builder, When(Guard::Socket)) => When(Guard::BuildSocket),
+            (Role::Builder, Refused) if self.x86_64 == CHROOT => Allowed,
+            (Role::Builder | Role::Guest, answer) => answer,
+        }
     }
 
     /// Whether Docker answers anything else.
@@ -100,6 +114,8 @@ pub enum Condition {
 use Answer::{Allowed, NoSuchCall, Refused, When};
 use Condition::{NoneOf, Null, OneOf, Without};
 
+/// The number of `chroot` on the first machine.
+const CHROOT: u16 = 161;
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
 /// `O_CREAT` and the bit of `O_TMPFILE` that is not `O_DIRECTORY`: without them the mode is never looked at.
@@ -113,6 +129,8 @@ const FAMILIES: &[u32] = &[1, 2, 10];
 const NETLINK: u32 = 16;
 /// Routes and addresses, sockets, hotplug events.
 const NETLINK_PROTOCOLS: &[u32] = &[0, 4, 15];
+/// The same, and audit.
+const BUILD_PROTOCOLS: &[u32] = &[0, 4, 9, 15];
 /// 32-bit machine name, version 2.6, no address randomisation.
 const PERSONALITIES: u32 = 0x0000_0008 | 0x0002_0000 | 0x0004_0000;
 const ASKING: u32 = 0xffff_ffff;
@@ -126,6 +144,8 @@ pub enum Guard {
     Clone,
     /// For `socket` and `socketpair`.
     Socket,
+    /// For the same in a cell for building.
+    BuildSocket,
     /// For `personality`.
     Personality,
     /// For `ioctl`.
@@ -144,13 +164,16 @@ pub enum Guard {
 
 impl Guard {
     /// How many there are.
-    pub(crate) const COUNT: usize = 9;
+    pub(crate) const COUNT: usize = 10;
 
     /// The rules, of which one must hold in all its conditions.
     pub const fn rules(self) -> &'static [&'static [Condition]] {
         match self {
             Guard::Clone => &[&[Without(0, NEW_NAMESPACES_OR_PARENT)]],
             Guard::Socket => &[&[OneOf(0, FAMILIES)], &[OneOf(0, &[NETLINK]), OneOf(2, NETLINK_PROTOCOLS)]],
+            Guard::BuildSocket => {
+                &[&[OneOf(0, FAMILIES)], &[OneOf(0, &[NETLINK]), OneOf(2, BUILD_PROTOCOLS)]]
+            }
             Guard::Personality => &[&[Without(0, !PERSONALITIES)], &[OneOf(0, &[ASKING])]],
             Guard::Ioctl => &[&[NoneOf(1, TERMINAL_TRICKS)]],
             Guard::Prlimit => &[&[OneOf(0, &[ONESELF])], &[Null(2)]],
@@ -167,6 +190,9 @@ impl Guard {
             Guard::Clone => "it asks for no new namespace and no other parent",
             Guard::Socket => {
                 "the family is Unix, IPv4, IPv6, or netlink for routes, sockets and hotplug events"
+            }
+            Guard::BuildSocket => {
+                "the family is Unix, IPv4, IPv6, or netlink for routes, sockets, hotplug events and audit"
             }
             Guard::Personality => "it only asks, or sets the 32-bit name, version 2.6 or fixed addresses",
             Guard::Ioctl => "it is not TIOCSTI, TIOCLINUX or TIOCSETD",
@@ -602,7 +628,11 @@ mod tests {
             - *not there*: `ENOSYS`; programs fall back as they would on an older kernel. Numbers that are not in \
             this list get this answer too.\n\n\
             A program for another processor (32-bit, for one) is killed by its first call, because its numbers mean \
-            other calls; Docker lets such programs run. x32 calls are not there.\n\n"
+            other calls; Docker lets such programs run. x32 calls are not there.\n\n\
+            In a cell for building, where a RUN of a Dockerfile runs, three answers differ: set-id bits may be set, \
+            because files of an image have them and the cell's mounts ignore them; `chroot` is allowed; and a netlink \
+            socket for audit can be made, on which the kernel answers nothing but a refusal, because `useradd` and its \
+            kin give up without one.\n\n"
         );
         let differing: Vec<&Call> = CALLS.iter().filter(|call| call.differs()).collect();
         let _ = write!(text, "## Where Belljar and Docker differ\n\n| call | Belljar | Docker | why |\n");

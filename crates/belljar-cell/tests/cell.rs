@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
     CellSpec, Created, DiskLimit, Ended, ExecEnd, ExecLimits, ExecSpec, Full, Guest, Isolation, Lifetime,
-    Limits, Network, Piece, Root, Size, Stop, Streams, Weakness, Workspace,
+    Limits, Network, Piece, Powers, Root, Size, Stop, Streams, Weakness, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 use belljar_cell::spawner::Spawner;
@@ -66,6 +66,7 @@ impl Ground {
             network: Network::None,
             lifetime: Lifetime::Owner,
             origin: None,
+            powers: Powers::None,
             weaknesses: Vec::new(),
         }
     }

@@ -1,5 +1,6 @@
 //! The command line as typed.
 
+mod build;
 mod image;
 mod sandbox;
 
@@ -15,6 +16,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub(crate) use self::build::{BuildArguments, SecretFile};
 pub(crate) use self::image::{
     DebianVariant, Fetch, Format, ImageArguments, ImageBootstrapArguments, ImageExportArguments,
     ImageFsckArguments, ImageImportArguments, ImageOneArguments, ImagePruneArguments, ImagePullArguments,
@@ -96,6 +98,9 @@ pub(crate) enum Verb {
     /// Fetch, keep, make and hand on images
     #[command(after_help = help::IMAGE)]
     Image(ImageArguments),
+    /// Build an image from a Dockerfile, without a daemon: each RUN in a sandbox of its own
+    #[command(after_help = help::BUILD)]
+    Build(Box<BuildArguments>),
     /// Look at the runs that were made
     #[command(after_help = help::RUNS)]
     Runs(RunsArguments),

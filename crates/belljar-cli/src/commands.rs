@@ -1,5 +1,6 @@
 //! One module per verb.
 
+mod build;
 mod compare;
 mod completions;
 mod conformance;
@@ -28,6 +29,7 @@ pub(crate) fn perform(verb: Verb, voice: Voice) -> Result<u8, Fault> {
         Verb::Compare(compare) => compare::perform(&compare, voice),
         Verb::Sandbox(sandbox) => sandbox::perform(sandbox.verb, voice),
         Verb::Image(image) => image::perform(image.verb, voice),
+        Verb::Build(build) => build::perform(&build, voice),
         Verb::Runs(runs) => runs::perform(&runs.verb, voice),
         Verb::Doctor(doctor) => doctor::perform(&doctor, voice),
         Verb::Conformance(conformance) => conformance::perform(&conformance, voice),

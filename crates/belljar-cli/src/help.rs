@@ -52,6 +52,19 @@ Examples:
 
 Exit codes: 0 nothing differs that must not, 1 something does.";
 
+/// Below `belljar build --help`.
+pub(crate) const BUILD: &str = "\
+Examples:
+  belljar build -t app:1 .                            build, and name the image
+  belljar build --check .                             only what the policy says of the Dockerfile
+  belljar build --verify --json . | jq -r .image      build twice, compare, print the digest
+  belljar build --secret id=token,src=token.txt --network outbound .
+  belljar build --policy BJ005=warning -f other/Dockerfile .
+
+Base images come from the store. Without --network outbound no step has a network.
+stdout is the image's digest. The same input is the same image: every file has the time SOURCE_DATE_EPOCH, or 1970.
+Exit codes: 0 built, 1 a RUN failed, 2 the Dockerfile is wrong or refused, 6 two builds differ (--verify).";
+
 /// Below `belljar runs --help`.
 pub(crate) const RUNS: &str = "\
 Examples:

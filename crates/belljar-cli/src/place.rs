@@ -1,16 +1,21 @@
 //! Where this user's caches and sandboxes are, and what else the library must be told of the machine.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use belljar::build::{self, Bring, BuildOrder, Workshop};
 use belljar::engine::embedded::Embedded;
-use belljar::images::{ImageSettings, Images};
+use belljar::images::{self, Context, ImageSettings, Images, Pull};
+use belljar::interrupt::Interrupt;
 use belljar::repo::Repositories;
 use belljar::sandbox::Sandboxes;
 use belljar::spec::Network;
 use belljar::{Code, Fault};
-use belljar_image::store::Owners;
+use belljar_image::digest::Digest;
+use belljar_image::reference::{Image, Reference};
+use belljar_image::store::{Owners, Store};
 
 use crate::args::OwnersArguments;
 use crate::environment::{self, BELLJAR_HOME, HOME, Variable, XDG_CACHE_HOME, XDG_STATE_HOME};
@@ -77,7 +82,46 @@ impl Place {
         settings.registry = registries::settings()?;
         settings.budget = registries::budget()?;
         settings.programs = environment::passed(&environment::FOR_PROGRAMS);
+        let place = self.clone();
+        settings.build = Some(Arc::new(move |_, store, context, _| place.build(store, context, owners)));
         Ok(Images::new(settings))
+    }
+
+    /// Where images are built.
+    pub(crate) fn workshop(&self) -> Workshop {
+        Workshop { engine: self.embedded(), kept: self.cache.join("build") }
+    }
+
+    /// Brings what a Dockerfile starts from: by a name in a registry or a digest. A path in it would be the reader's.
+    pub(crate) fn bring(&self, owners: OwnersArguments) -> Result<Bring, Fault> {
+        let images = self.images(owners)?;
+        Ok(Bring(Arc::new(move |name| {
+            let reference = images::understood(name)?;
+            let refused = || {
+                let message = format!("`{name}` is not an image that a Dockerfile can start from");
+                Fault::new(Code::ImageUnknown, message).hint("write its name in a registry, or its digest")
+            };
+            if !matches!(reference, Reference::Registry(_) | Reference::Stored(_)) {
+                return Err(refused());
+            }
+            let watch = images::Watch { cancel: &AtomicBool::new(false), tell: &|_| {} };
+            match images.resolve(&reference, Path::new(""), Pull::Missing, watch)? {
+                Image::Stored(root) => Ok(root.config_digest.to_string()),
+                Image::Host | Image::Directory(_) => Err(refused()),
+            }
+        })))
+    }
+
+    /// Builds what a reference names by its Dockerfile: closed, and by the policy as it is.
+    fn build(&self, store: &Store, context: Context<'_>, owners: OwnersArguments) -> Result<Digest, Fault> {
+        let mut order = BuildOrder::new(context.folder.to_owned(), context.dockerfile.to_owned());
+        order.bring = Some(self.bring(owners)?);
+        let (_, findings) = order.read()?;
+        if let Some(fault) = build::refusal(&order.dockerfile, &findings) {
+            return Err(fault);
+        }
+        let built = self.workshop().build(store, &order, &Arc::new(Interrupt::default()), &mut |_| {})?;
+        Ok(built.digest)
     }
 
     /// The repositories of this user.

@@ -63,6 +63,15 @@ pub(crate) fn span(span: Millis) -> String {
     }
 }
 
+/// A span of time to a tenth of a second, or a millisecond where it is short.
+pub(crate) fn seconds_exactly(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 0..1000 => format!("{millis} ms"),
+        1000..100_000 => format!("{:.1} s", time.as_secs_f64()),
+        _ => seconds(time.as_secs()),
+    }
+}
+
 /// A span of time in whole seconds.
 pub(crate) fn seconds(seconds: u64) -> String {
     match seconds {

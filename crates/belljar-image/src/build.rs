@@ -7,6 +7,7 @@
 mod archive;
 mod copy;
 mod depot;
+mod difference;
 mod execute;
 mod owner;
 mod stages;
@@ -17,6 +18,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,8 +27,9 @@ use crate::dockerfile::{Dockerfile, Network, Ownership, Security, Sharing, words
 use crate::ignore::Ignore;
 use crate::oci::{ImageConfig, Platform};
 
-pub use depot::StoreDepot;
+pub use depot::{Bring, StoreDepot};
 pub use execute::{build, verify};
+pub use owner::{Account, account};
 
 /// Everything a build is told.
 #[derive(Debug, Clone)]
@@ -47,8 +50,6 @@ pub struct BuildSpec {
     pub epoch: i64,
     /// Whether earlier results may be used.
     pub cache: Cache,
-    /// Whose the files are that a RUN leaves in its upper folder.
-    pub owners: crate::pack::Owners,
 }
 
 /// Whether earlier results may be used.
@@ -71,13 +72,27 @@ pub trait Runner {
         upper: &Path,
         output: &mut dyn FnMut(&[u8]),
     ) -> Result<RunEnd, Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Packs what a step left; says how many entries that were. Files may be of users that only the runner can act as.
+    fn pack(
+        &mut self,
+        upper: &Path,
+        options: &crate::pack::Options,
+        archive: &File,
+    ) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(crate::pack::pack(File::open(upper)?.as_fd(), options, io::BufWriter::new(archive))?.entries)
+    }
 }
 
 /// How a step ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunEnd {
     /// Its exit code; 128 and the signal's number when one ended it.
     pub exit_code: i32,
+    /// Why it ended, when it was not by itself.
+    pub reason: Option<String>,
+    /// Whose the files are that it left in its upper folder.
+    pub owners: crate::pack::Owners,
 }
 
 /// One RUN, with everything decided.
@@ -116,10 +131,10 @@ pub struct StepFile {
 pub enum StepMount {
     /// Files of the context, a stage or an image.
     Bind {
-        /// The trees it comes from, the lowest first. They name no content, so they are no part of the key.
+        /// A copy of it that is the step's own. Where it is says nothing of what it is, so it is no part of the key.
         #[serde(skip)]
-        trees: Vec<PathBuf>,
-        /// The path in them.
+        tree: PathBuf,
+        /// The path it came from.
         source: String,
         /// What is there: the digest of an archive of it.
         content: Digest,
@@ -178,8 +193,12 @@ pub trait Depot {
     fn base(&mut self, reference: &str, platform: &Platform) -> Result<Base, BuildError>;
     /// A new empty folder that is gone after the build.
     fn folder(&mut self) -> Result<PathBuf, BuildError>;
+    /// Unpacks an archive into a new folder that is gone after the build.
+    fn unpack(&mut self, archive: File) -> Result<PathBuf, BuildError>;
     /// Adds a layer; returns its name and its tree.
     fn add(&mut self, archive: File) -> Result<(Digest, PathBuf), BuildError>;
+    /// The tree of a layer that is there.
+    fn tree(&mut self, diff_id: Digest) -> Result<Option<PathBuf>, BuildError>;
     /// What a step with this key made: a layer, or none.
     fn recall(&mut self, key: Digest) -> Result<Option<Made>, BuildError>;
     /// Remembers what a step made.
@@ -241,16 +260,22 @@ pub struct Built {
 pub enum BuildError {
     #[error("step {number} of {total} (line {line}, `{text}`) failed: {source}")]
     Step { number: usize, total: usize, line: usize, text: String, source: Box<BuildError> },
-    #[error("`{command}` ended with exit code {exit_code}; its last lines:\n{last}")]
-    Run { command: String, exit_code: i32, last: String },
+    #[error("{}", ended(command, *exit_code, reason.as_deref(), last))]
+    Run { command: String, exit_code: i32, reason: Option<String>, last: String },
     #[error("the command could not be run: {0}")]
     Runner(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("there is no stage `{0}`")]
     NoStage(String),
     #[error("stage {0} copies from itself or from a later one")]
     Later(usize),
-    #[error("the image `{0}` is not there: pull it first")]
+    #[error("the image `{0}` is not in the store")]
     NoImage(String),
+    #[error("{0}")]
+    Bring(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the image is for {there}, and this machine is {here}: build it there, or leave --platform out")]
+    Platform { there: String, here: String },
+    #[error("the archive could not be unpacked: {0}")]
+    Unpack(#[from] crate::unpack::UnpackError),
     #[error("FROM names no image once its variables are filled in: give the build argument a value")]
     EmptyImage,
     #[error("`{word}`: {source}")]
@@ -284,11 +309,20 @@ pub enum BuildError {
     #[error("failed to read or write {what}: {source}")]
     Io { what: String, source: io::Error },
     #[error("failed to pack what the command left: {0}")]
-    Pack(#[from] crate::pack::PackError),
+    Pack(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
     #[error("two builds differ: {first} and {second}; {what}")]
     Differs { first: Digest, second: Digest, what: String },
+}
+
+fn ended(command: &str, exit_code: i32, reason: Option<&str>, last: &str) -> String {
+    let how = reason.map_or_else(|| format!("ended with exit code {exit_code}"), str::to_owned);
+    if last.is_empty() {
+        format!("`{command}` {how}, and said nothing")
+    } else {
+        format!("`{command}` {how}; its last lines:\n{last}")
+    }
 }
 
 impl BuildError {

@@ -13,6 +13,7 @@ mod memory;
 mod name;
 mod pull;
 mod record;
+mod scratch;
 mod space;
 mod stream;
 mod sum;
@@ -33,6 +34,7 @@ pub use layer::{Layer, LayerRecord, Ownership};
 pub use lock::Lease;
 use lock::Thing;
 pub use pull::PullError;
+pub use scratch::Scratch;
 pub use space::{Evict, Freed, Usage};
 
 use crate::digest::Digest;
@@ -100,6 +102,11 @@ impl Store {
     /// For whom layers are unpacked, where that makes a difference.
     fn guest(&self) -> Option<(u32, u32)> {
         self.mapped.as_ref().map(|mapped| (mapped.guest.uid, mapped.guest.gid))
+    }
+
+    /// What happens to owners that the caller cannot give to files.
+    pub fn owners(&self) -> Owners {
+        self.owners
     }
 
     /// The store's folder.

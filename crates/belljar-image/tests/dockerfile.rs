@@ -1,4 +1,4 @@
-//! What the builder makes of a context, beside what Docker makes of it. Needs root and the test ground; passes without.
+//! What the builder makes of a context, beside what Docker makes of it. Needs root and the test ground.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -27,11 +27,12 @@ impl Runner for NoRunner {
     }
 }
 
-fn docker(arguments: &[&str]) -> Option<Command> {
-    let host = std::env::var_os("BELLJAR_GROUND_DOCKER_HOST")?;
+fn docker(arguments: &[&str]) -> Command {
+    let host = std::env::var_os("BELLJAR_GROUND_DOCKER_HOST")
+        .expect("BELLJAR_GROUND_DOCKER_HOST is not set: run scripts/test");
     let mut command = Command::new("docker");
     command.env("DOCKER_HOST", host).env("DOCKER_BUILDKIT", "0").args(arguments).stderr(Stdio::inherit());
-    Some(command)
+    command
 }
 
 /// Files with their modes and owners, from an archive.
@@ -55,23 +56,23 @@ fn listing(tar: &[u8]) -> Vec<String> {
     files
 }
 
-fn by_docker(context: &Path) -> Option<(Vec<String>, ImageConfig)> {
-    let built = docker(&["build", "-q", "--no-cache"])?.arg(context).output().unwrap();
+fn by_docker(context: &Path) -> (Vec<String>, ImageConfig) {
+    let built = docker(&["build", "-q", "--no-cache"]).arg(context).output().unwrap();
     assert!(built.status.success(), "docker build failed");
     let image = String::from_utf8(built.stdout).unwrap().trim().to_owned();
-    let made = docker(&["create", &image, "none"])?.output().unwrap();
+    let made = docker(&["create", &image, "none"]).output().unwrap();
     let container = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-    let files = listing(&docker(&["export", &container])?.output().unwrap().stdout);
-    let saved = docker(&["save", &image])?.output().unwrap().stdout;
-    docker(&["rm", &container])?.output().unwrap();
-    docker(&["rmi", &image])?.output().unwrap();
+    let files = listing(&docker(&["export", &container]).output().unwrap().stdout);
+    let saved = docker(&["save", &image]).output().unwrap().stdout;
+    docker(&["rm", &container]).output().unwrap();
+    docker(&["rmi", &image]).output().unwrap();
     let name = format!("{}.json", image.trim_start_matches("sha256:"));
     let mut archive = tar::Archive::new(saved.as_slice());
     let config = archive.entries().unwrap().map(Result::unwrap).find(|entry| {
         let path = entry.path().unwrap().display().to_string();
         path == name || path == format!("blobs/sha256/{}", name.trim_end_matches(".json"))
     });
-    Some((files, serde_json::from_reader(config.expect("no configuration")).unwrap()))
+    (files, serde_json::from_reader(config.expect("no configuration")).unwrap())
 }
 
 fn by_belljar(folder: &Path, context: &Path) -> (Vec<String>, ImageConfig) {
@@ -81,7 +82,7 @@ fn by_belljar(folder: &Path, context: &Path) -> (Vec<String>, ImageConfig) {
         folder.join(name)
     };
     let store = Store::open(&place("store"), Owners::Exact).unwrap();
-    let mut depot = StoreDepot::new(&store, &place("scratch"), &place("cache"));
+    let mut depot = StoreDepot::new(&store, &place("cache")).unwrap();
     let ignore = fs::read_to_string(context.join(".dockerignore")).unwrap_or_default();
     let spec = BuildSpec {
         dockerfile: Dockerfile::parse(&fs::read_to_string(context.join("Dockerfile")).unwrap()).unwrap(),
@@ -92,7 +93,6 @@ fn by_belljar(folder: &Path, context: &Path) -> (Vec<String>, ImageConfig) {
         platform: Platform::here(),
         epoch: 0,
         cache: Cache::Ignore,
-        owners: belljar_image::pack::Owners::Keep,
     };
     let built = build(&spec, &mut depot, &mut NoRunner, &mut |_| {}).unwrap();
     let image = store.image(&built.digest.to_string()).unwrap().unwrap();
@@ -144,15 +144,13 @@ fn context(folder: &Path, ignore: &str, dockerfile: &str) -> PathBuf {
     context
 }
 
-/// Both sides, or nothing where there is no ground or no root to keep owners.
+/// What both sides make of it.
 #[allow(clippy::type_complexity)]
-fn both(ignore: &str, dockerfile: &str) -> Option<((Vec<String>, ImageConfig), (Vec<String>, ImageConfig))> {
-    if std::env::var_os("BELLJAR_GROUND_DOCKER_HOST").is_none() || !rustix::process::geteuid().is_root() {
-        return None;
-    }
+fn both(ignore: &str, dockerfile: &str) -> ((Vec<String>, ImageConfig), (Vec<String>, ImageConfig)) {
+    assert!(rustix::process::geteuid().is_root(), "root is needed to keep owners: run scripts/test");
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), ignore, dockerfile);
-    Some((by_docker(&context)?, by_belljar(folder.path(), &context)))
+    (by_docker(&context), by_belljar(folder.path(), &context))
 }
 
 #[test]
@@ -181,7 +179,7 @@ fn ignored_files_are_those_docker_ignores() {
         "b/**/a.md",
         "Dockerfile\n.dockerignore",
     ] {
-        let Some((docker, belljar)) = both(ignore, "FROM scratch\nCOPY . /x/\n") else { return };
+        let (docker, belljar) = both(ignore, "FROM scratch\nCOPY . /x/\n");
         let names = |files: &[String]| -> Vec<String> {
             let names = files.iter().map(|line| line.rsplitn(3, ' ').last().unwrap_or_default().to_owned());
             names.collect()
@@ -205,7 +203,7 @@ fn copies_and_settings_are_those_docker_makes() {
         "COPY a /x/\nCMD [\"a\", \"b \\\"c\\\"\"]\nENTRYPOINT e $A\nVOLUME /v /w\nSTOPSIGNAL 9\nARG Q=1 \nSHELL [\"/s\", \"-c\"]\nCMD x",
         "COPY a /x/\nHEALTHCHECK --interval=5s --retries=2 CMD h\nMAINTAINER me",
     ] {
-        let Some((docker, belljar)) = both("", &format!("FROM scratch\n{lines}\n")) else { return };
+        let (docker, belljar) = both("", &format!("FROM scratch\n{lines}\n"));
         assert_eq!(belljar.0, docker.0, "{lines}");
         assert_eq!(belljar.1.config, docker.1.config, "{lines}");
         let told = |config: &ImageConfig| -> Vec<(String, bool)> {

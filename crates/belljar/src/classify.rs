@@ -197,7 +197,9 @@ fn fault_outcome(fault: FaultFact) -> Outcome {
         (_, Kind::Drift) => Outcome::Drift,
         (_, Kind::Interrupted) => Outcome::Interrupted,
         (_, Kind::Usage) => Outcome::TaskInvalid,
-        (_, Kind::Infrastructure) => fault.stage.map_or(Outcome::SandboxError, infrastructure_outcome),
+        (_, Kind::Infrastructure | Kind::Failed | Kind::Unstable) => {
+            fault.stage.map_or(Outcome::SandboxError, infrastructure_outcome)
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Refusal, Root, Workspace,
+    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Powers, Refusal, Root, Workspace,
 };
 use belljar_cell::client::CellError;
 use belljar_cell::lobby::Lobby;
@@ -329,6 +329,7 @@ fn trial(
         network,
         lifetime: Lifetime::Owner,
         origin: None,
+        powers: Powers::None,
         weaknesses: Vec::new(),
     };
     let made = options.engine.start(&spec).and_then(belljar_cell::client::Pending::wait);

@@ -17,6 +17,10 @@ pub enum Kind {
     Infrastructure,
     /// Bytes that were pinned are not the bytes found.
     Drift,
+    /// What was asked for was done, and did not succeed.
+    Failed,
+    /// The same was done twice, and came to something else.
+    Unstable,
     /// A person or a signal asked for the end.
     Interrupted,
 }
@@ -29,6 +33,8 @@ impl Kind {
             Kind::Environment => 3,
             Kind::Infrastructure => 4,
             Kind::Drift => 5,
+            Kind::Failed => 1,
+            Kind::Unstable => 6,
             Kind::Interrupted => 130,
         }
     }
@@ -89,6 +95,12 @@ catalogue! {
     LockUnreadable, "lock-unreadable", Usage, "belljar.lock cannot be read or does not say what a lock says", "mend the line that the message names; after a merge keep the lines of both sides, each fact once";
     LockVersion, "lock-version", Usage, "belljar.lock was written by a newer Belljar", "upgrade Belljar";
     LockUnwritable, "lock-unwritable", Infrastructure, "belljar.lock cannot be written", "make the folder writable, or update the lock in a copy of it";
+    DockerfileWrong, "dockerfile-wrong", Usage, "the Dockerfile is not understood, or asks for something that is not there", "the message names the line and what to write";
+    DockerfileRefused, "dockerfile-refused", Usage, "the policy forbids something in the Dockerfile", "follow the remedy of each rule, or change its severity with --policy";
+    BaseMissing, "base-missing", Usage, "an image that the Dockerfile starts or copies from is not in the store", "pull or import it first";
+    BuildFailed, "build-failed", Failed, "a RUN of the Dockerfile failed", "its last lines are shown; mend the command";
+    BuildDiffers, "build-differs", Unstable, "two builds of the same are not the same", "the message names what differs first; docs/build.md says what usually does";
+    BuildBroken, "build-broken", Infrastructure, "a build could not go on", "the message names what failed; check the disk, then run it again";
     PathEscapes, "path-escapes", Usage, "a path leads out of the folder it must stay in", "use a path inside the folder";
     OutputUnwritable, "output-unwritable", Infrastructure, "the output folder cannot be written", "choose another folder with --out, or mend its permissions";
     DiskFull, "disk-full", Infrastructure, "the disk is full", "free room (belljar runs prune), or choose another folder with --out";

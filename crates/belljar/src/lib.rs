@@ -1,6 +1,7 @@
 //! Belljar runs code nobody has reviewed, under glass: isolated, observed, repeatable.
 
 pub mod advice;
+pub mod build;
 pub mod canonical;
 pub mod capture;
 pub mod classify;

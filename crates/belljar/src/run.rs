@@ -114,7 +114,12 @@ pub fn plan(task: &Task, root: Root, repositories: &Repositories) -> Result<Plan
             Kind::Usage => {
                 with_hints(task.loaded.fault_at("repo.commit", fault.code, fault.message.clone()), fault)
             }
-            Kind::Environment | Kind::Infrastructure | Kind::Drift | Kind::Interrupted => fault,
+            Kind::Environment
+            | Kind::Infrastructure
+            | Kind::Drift
+            | Kind::Failed
+            | Kind::Unstable
+            | Kind::Interrupted => fault,
         }
     })?;
     let kind = match resolved.kind {
@@ -203,7 +208,7 @@ impl Runner<'_> {
             Kind::Infrastructure | Kind::Interrupted => {
                 self.record_unplanned(task, stage, &fault, began, watch)
             }
-            Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
+            Kind::Usage | Kind::Environment | Kind::Drift | Kind::Failed | Kind::Unstable => Err(fault),
         }
     }
 

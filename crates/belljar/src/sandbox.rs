@@ -314,6 +314,7 @@ impl Sandboxes {
             network: embedded::network(recipe.network),
             lifetime,
             origin,
+            powers: cell::Powers::None,
             weaknesses: Vec::new(),
         })
     }

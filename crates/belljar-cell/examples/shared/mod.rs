@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
-    CellSpec, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams, Workspace,
+    CellSpec, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Powers, Root, Streams,
+    Workspace,
 };
 
 /// A closed cell over a root directory.
@@ -25,6 +26,7 @@ pub(crate) fn spec(id: String, cells: &Path, root: &Path, limits: Limits) -> Cel
         network: Network::None,
         lifetime: Lifetime::Owner,
         origin: None,
+        powers: Powers::None,
         weaknesses: Vec::new(),
     }
 }

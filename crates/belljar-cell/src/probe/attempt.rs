@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
 use super::{Finding, REFUSALS, refused};
+use crate::cell::Role;
 use crate::kernel;
 use crate::syscalls::{CALLS, Machine};
 
@@ -121,18 +122,51 @@ const ATTEMPTS: &[Attempt] = &[
 ];
 
 /// Makes every forbidden call.
-pub(super) fn all() -> Vec<Finding> {
-    // Where nobody may write there is nothing to set a bit on; the calls are refused all the same.
-    let _ = rustix::fs::open(OWN, OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR);
-    let mut findings: Vec<Finding> = ATTEMPTS.iter().filter_map(Attempt::make).collect();
-    for path in [OWN, FRESH] {
-        let _ = rustix::fs::unlink(path);
-    }
+pub(super) fn all(role: Role) -> Vec<Finding> {
+    let mut findings = match role {
+        Role::Guest => as_guest(),
+        Role::Builder => as_builder(),
+    };
     findings.extend(CLONES.iter().map(|(what, flag)| clone(what, *flag)));
     findings.extend([set_clock(), set_time_of_day(), adjust_clock()]);
     findings.extend([kill_init(), read_init(), take_from_init()]);
     findings.extend(LIMITS.iter().map(|(what, resource)| raise(what, *resource)));
     findings
+}
+
+fn as_guest() -> Vec<Finding> {
+    // Where nobody may write there is nothing to set a bit on; the calls are refused all the same.
+    let _ = rustix::fs::open(OWN, OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR);
+    let findings = ATTEMPTS.iter().filter_map(Attempt::make).collect();
+    for path in [OWN, FRESH] {
+        let _ = rustix::fs::unlink(path);
+    }
+    findings
+}
+
+/// A builder may give files set-id bits and become any user of its cell, so it is shown that neither makes it stronger.
+/// Nothing is written: it would be in the layer.
+fn as_builder() -> Vec<Finding> {
+    let allowed =
+        |attempt: &&Attempt| matches!(attempt.control, "set_id" | "identity") || attempt.call == "chroot";
+    let forbidden = ATTEMPTS.iter().filter(|attempt| !allowed(attempt));
+    let mut findings: Vec<Finding> = forbidden.filter_map(Attempt::make).collect();
+    findings.extend([bits_are_ignored(), nobody_else()]);
+    findings
+}
+
+fn bits_are_ignored() -> Finding {
+    let flags = rustix::fs::statvfs("/").map(|about| about.f_flag);
+    let ignored = flags.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOSUID));
+    Finding::new("set_id", ignored, "a build may set the bits; the root is mounted nosuid".to_owned())
+}
+
+/// An id beyond the cell's own cannot be had.
+fn nobody_else() -> Finding {
+    let outside = i64::from(u32::MAX - 1);
+    // SAFETY: numbers only.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, outside, outside, outside) };
+    refused("identity", "become a user that the cell has not", answer(result), &[libc::EPERM, libc::EINVAL])
 }
 
 impl Attempt {

@@ -17,6 +17,7 @@ mod remains;
 mod report;
 
 mod blame;
+mod build;
 mod comparison;
 mod conformance;
 mod endings;

@@ -45,8 +45,18 @@ pub(super) struct Plan<'a> {
     target: &'a View,
     owner: Owner,
     mode: Option<u32>,
+    whose: Whose,
     entries: BTreeMap<String, Entry>,
     bytes: u64,
+}
+
+/// Who owns what is put somewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The plan's owner.
+    Given,
+    /// Who owns it where it comes from.
+    Kept,
 }
 
 /// Where sources come from.
@@ -57,7 +67,12 @@ pub(super) struct Origin<'a> {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(target: &'a View, owner: Owner, mode: Option<u32>) -> Plan<'a> {
-        Plan { target, owner, mode, entries: BTreeMap::new(), bytes: 0 }
+        Plan { target, owner, mode, whose: Whose::Given, entries: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Everything keeps the owner that it has where it comes from.
+    pub(super) fn keep_owners(&mut self) {
+        self.whose = Whose::Kept;
     }
 
     /// One source as written; returns how many things it named.
@@ -81,6 +96,25 @@ impl<'a> Plan<'a> {
         self.add_found(origin, &found, base(&path), place, source)
     }
 
+    /// What an archive held: its owners are kept unless others are given.
+    pub(super) fn add_unpacked(
+        &mut self,
+        view: &View,
+        place: &Destination,
+        given: Option<Owner>,
+    ) -> Result<(), BuildError> {
+        let folder = self.target.resolve(&place.path).map_err(BuildError::read(&place.path))?;
+        self.folders(&folder, Owner::default())?;
+        let ignore = Ignore::default();
+        let origin = Origin { view, ignore: &ignore };
+        let unreadable = || BuildError::NoSource(place.path.clone());
+        let root = view.find("").map_err(BuildError::read(&place.path))?.ok_or_else(unreadable)?;
+        self.whose = if given.is_some() { Whose::Given } else { Whose::Kept };
+        let added = self.contents(&origin, &root, &folder, 0).map_err(BuildError::read(&place.path));
+        self.whose = Whose::Given;
+        added?
+    }
+
     fn add_matching(
         &mut self,
         origin: &Origin<'_>,
@@ -88,12 +122,7 @@ impl<'a> Plan<'a> {
         source: &str,
         place: &Destination,
     ) -> Result<(), BuildError> {
-        check_glob(pattern).map_err(|reason| BuildError::Pattern { pattern: pattern.to_owned(), reason })?;
-        let mut matches = Vec::new();
-        matching(origin, pattern, "", &mut matches).map_err(BuildError::read(source))?;
-        if matches.is_empty() {
-            return Err(BuildError::NoSource(source.to_owned()));
-        }
+        let matches = matches(origin, pattern, source)?;
         if matches.len() > 1 && !place.is_folder {
             return Err(BuildError::NeedsFolder);
         }
@@ -233,7 +262,11 @@ impl<'a> Plan<'a> {
             return Ok(Err(BuildError::NoFile(found.path.clone())));
         };
         let mode = if kind.is_symlink() { 0o777 } else { self.mode.unwrap_or_else(|| mode_of(found)) };
-        if let Err(error) = self.put(to.to_owned(), Entry { content, owner: self.owner, mode }) {
+        let owner = match self.whose {
+            Whose::Given => self.owner,
+            Whose::Kept => owner_of(found),
+        };
+        if let Err(error) = self.put(to.to_owned(), Entry { content, owner, mode }) {
             return Ok(Err(error));
         }
         if kind.is_dir() { self.contents(origin, found, to, depth + 1) } else { Ok(Ok(())) }
@@ -335,9 +368,25 @@ fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// Where files are an ordinary user's, that user stands for root.
 fn owner_of(found: &Found) -> Owner {
     use std::os::unix::fs::MetadataExt;
-    Owner { uid: found.meta.uid(), gid: found.meta.gid() }
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let inside = |id: u32, own: u32| if id == own { 0 } else { id };
+    Owner { uid: inside(found.meta.uid(), uid), gid: inside(found.meta.gid(), gid) }
+}
+
+/// The paths that a source names: itself, or all that fit its pattern.
+pub(super) fn named(origin: &Origin<'_>, source: &str) -> Result<Vec<String>, BuildError> {
+    let path = clean(&format!("/{source}")).trim_start_matches('/').to_owned();
+    if path.contains(['*', '?', '[']) { matches(origin, &path, source) } else { Ok(vec![source.to_owned()]) }
+}
+
+fn matches(origin: &Origin<'_>, pattern: &str, source: &str) -> Result<Vec<String>, BuildError> {
+    check_glob(pattern).map_err(|reason| BuildError::Pattern { pattern: pattern.to_owned(), reason })?;
+    let mut matches = Vec::new();
+    matching(origin, pattern, "", &mut matches).map_err(BuildError::read(source))?;
+    if matches.is_empty() { Err(BuildError::NoSource(source.to_owned())) } else { Ok(matches) }
 }
 
 fn mode_of(found: &Found) -> u32 {

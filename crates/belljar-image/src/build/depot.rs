@@ -1,31 +1,63 @@
 //! The store as a place for builds.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::{Base, BuildError, Depot, Made};
 use crate::digest::Digest;
 use crate::oci::{Descriptor, ImageConfig, Manifest, Platform, media};
-use crate::store::{Layer, Notice, Origin, Store};
+use crate::reference::Reference;
+use crate::store::{Layer, Notice, Origin, Scratch, Store, StoredImage};
+use crate::unpack::{self, Limits, Options};
 
-/// A store, a folder for what is half done, and one for what steps made.
+/// A store, a folder in it for what is half done, and one for what steps made.
 pub struct StoreDepot<'a> {
     store: &'a Store,
-    scratch: PathBuf,
+    /// Whoever cleans the store up removes it once this process is gone.
+    scratch: Scratch,
     cache: PathBuf,
     /// Layers must not be taken away while they are built on.
     held: Vec<Layer>,
     blobs: Vec<(Digest, Descriptor)>,
     folders: u64,
+    bring: Option<Bring<'a>>,
 }
+
+/// Brings an image that is not in the store into it, and says by what name it is there.
+pub type Bring<'a> = Box<dyn FnMut(&str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> + 'a>;
 
 fn nobody(_: Notice) {}
 
 impl<'a> StoreDepot<'a> {
-    /// Both folders must be there. `scratch` is empty and the caller's to remove.
-    pub fn new(store: &'a Store, scratch: &Path, cache: &Path) -> StoreDepot<'a> {
-        let (scratch, cache) = (scratch.to_owned(), cache.to_owned());
-        StoreDepot { store, scratch, cache, held: Vec::new(), blobs: Vec::new(), folders: 0 }
+    /// `cache` is where it is noted what steps made; it is made when it is not there.
+    pub fn new(store: &'a Store, cache: &Path) -> Result<StoreDepot<'a>, BuildError> {
+        let scratch = store.scratch_folder()?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(cache);
+        made.map_err(BuildError::read("the memory of steps"))?;
+        let cache = cache.to_owned();
+        Ok(StoreDepot { store, scratch, cache, held: Vec::new(), blobs: Vec::new(), folders: 0, bring: None })
+    }
+
+    /// The same, with somebody who fetches images that are not there.
+    #[must_use]
+    pub fn bringing(self, bring: Bring<'a>) -> StoreDepot<'a> {
+        StoreDepot { bring: Some(bring), ..self }
+    }
+
+    /// An image as it is written, or by its full name.
+    fn find(&mut self, reference: &str) -> Result<StoredImage, BuildError> {
+        let full = reference.parse::<Reference>().map(|reference| reference.to_string());
+        for name in std::iter::once(reference.to_owned()).chain(full) {
+            if let Some(image) = self.store.image(&name)? {
+                return Ok(image);
+            }
+        }
+        let missing = || BuildError::NoImage(reference.to_owned());
+        let bring = self.bring.as_mut().ok_or_else(missing)?;
+        let name = bring(reference).map_err(BuildError::Bring)?;
+        self.store.image(&name)?.ok_or_else(missing)
     }
 
     fn hold(&mut self, diff_id: Digest) -> Result<Option<PathBuf>, BuildError> {
@@ -58,7 +90,7 @@ impl<'a> StoreDepot<'a> {
 impl Depot for StoreDepot<'_> {
     fn base(&mut self, reference: &str, _: &Platform) -> Result<Base, BuildError> {
         let missing = || BuildError::NoImage(reference.to_owned());
-        let image = self.store.image(reference)?.ok_or_else(missing)?;
+        let image = self.find(reference)?;
         for (diff_id, blob) in image.diff_ids.iter().zip(&image.manifest_layers) {
             self.hold(*diff_id)?.ok_or_else(missing)?;
             self.blobs.push((*diff_id, blob.clone()));
@@ -68,8 +100,16 @@ impl Depot for StoreDepot<'_> {
 
     fn folder(&mut self) -> Result<PathBuf, BuildError> {
         self.folders += 1;
-        let folder = self.scratch.join(self.folders.to_string());
+        let folder = self.scratch.path().join(self.folders.to_string());
         fs::create_dir(&folder).map_err(BuildError::read("a folder for the step"))?;
+        Ok(folder)
+    }
+
+    fn unpack(&mut self, archive: File) -> Result<PathBuf, BuildError> {
+        let folder = self.folder()?;
+        let open = File::open(&folder).map_err(BuildError::read("a folder for the step"))?;
+        let options = Options { ownership: self.store.owners(), limits: Limits::default() };
+        unpack::unpack(archive, open.as_fd(), &options)?;
         Ok(folder)
     }
 
@@ -78,6 +118,10 @@ impl Depot for StoreDepot<'_> {
         let (diff_id, tree) = (layer.record.diff_id, layer.tree.clone());
         self.held.push(layer);
         Ok((diff_id, tree))
+    }
+
+    fn tree(&mut self, diff_id: Digest) -> Result<Option<PathBuf>, BuildError> {
+        self.hold(diff_id)
     }
 
     fn recall(&mut self, key: Digest) -> Result<Option<Made>, BuildError> {
@@ -95,7 +139,7 @@ impl Depot for StoreDepot<'_> {
             Made::Nothing => "nothing".to_owned(),
             Made::Layer(diff_id, _) => diff_id.to_string(),
         };
-        let new = self.scratch.join("memory");
+        let new = self.scratch.path().join("memory");
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, self.memory(key)));
         written.map_err(BuildError::read("the memory of steps"))
     }

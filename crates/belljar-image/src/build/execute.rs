@@ -6,14 +6,14 @@ use std::io::{self, Seek};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::copy::{Destination, Origin, Owner, Plan};
+use super::copy::{Destination, Origin, Owner, Plan, named};
 use super::owner::{mode, owner_by_name};
 use super::state::State;
 use super::tail::Tail;
 use super::view::View;
 use super::{
-    Base, BuildError, BuildEvent, BuildSpec, Built, Cache, Depot, Made, RunStep, Runner, StepFile, StepMount,
-    stages,
+    Base, BuildError, BuildEvent, BuildSpec, Built, Cache, Depot, Made, RunEnd, RunStep, Runner, StepFile,
+    StepMount, difference, stages,
 };
 use crate::digest::Digest;
 use crate::dockerfile::{
@@ -78,13 +78,31 @@ pub fn verify(
     if first.digest == second.digest {
         return Ok(first);
     }
-    let pairs = first.config.rootfs.diff_ids.iter().zip(&second.config.rootfs.diff_ids);
-    let layer = pairs.into_iter().position(|(one, other)| one != other);
-    let mut making = first.config.history.iter().filter(|history| !history.empty_layer);
-    let step = layer.and_then(|layer| making.nth(layer)).map(|history| history.created_by.clone());
-    let what =
-        step.map_or("their configurations differ".to_owned(), |step| format!("first in what `{step}` made"));
+    let what = differing(&first, &second, one, other)?;
     Err(BuildError::Differs { first: first.digest, second: second.digest, what })
+}
+
+/// The first step that made something else, and the first file of it.
+fn differing(
+    first: &Built,
+    second: &Built,
+    one: &mut dyn Depot,
+    other: &mut dyn Depot,
+) -> Result<String, BuildError> {
+    let layers = first.config.rootfs.diff_ids.iter().zip(&second.config.rootfs.diff_ids);
+    let Some((number, (ours, theirs))) = layers.enumerate().find(|(_, (one, other))| one != other) else {
+        return Ok("their configurations differ".to_owned());
+    };
+    let mut making = first.config.history.iter().filter(|history| !history.empty_layer);
+    let step = making.nth(number).map_or("a step", |history| history.created_by.as_str());
+    let file = match (one.tree(*ours)?, other.tree(*theirs)?) {
+        (Some(one), Some(other)) => {
+            difference::first([&one, &other]).map_err(BuildError::read("the layers"))?
+        }
+        _ => None,
+    };
+    let file = file.map(|(path, what)| format!(": `/{}` {what}", path.display())).unwrap_or_default();
+    Ok(format!("first in what `{step}` made{file}"))
 }
 
 fn global_arguments(spec: &BuildSpec) -> Result<BTreeMap<String, String>, BuildError> {
@@ -156,7 +174,20 @@ impl Build<'_> {
         Ok(state)
     }
 
+    /// Everything is built for one machine, so another one's image is refused rather than run.
+    fn check_platform(&self, written: &str) -> Result<(), BuildError> {
+        let here = self.spec.platform.to_string();
+        let there = fill(written, &self.global, self.spec)?;
+        let same = there.is_empty()
+            || here == there
+            || here.strip_prefix(&there).is_some_and(|rest| rest.starts_with('/'));
+        if same { Ok(()) } else { Err(BuildError::Platform { there, here }) }
+    }
+
     fn base(&mut self, number: usize, image: &str) -> Result<Base, BuildError> {
+        if let Some(written) = &self.spec.dockerfile.stages[number].platform {
+            self.check_platform(written)?;
+        }
         if let Some(stage) = stages::base_stage(&self.spec.dockerfile, image, number) {
             let state = self.done.get(&stage).ok_or_else(|| BuildError::NoStage(image.to_owned()))?;
             return Ok(Base { config: state.config.clone(), trees: state.trees.clone() });
@@ -170,9 +201,16 @@ impl Build<'_> {
             let platform = &self.spec.platform;
             base.config.os = platform.os.clone();
             base.config.architecture = platform.architecture.clone();
-            // As others do, a scratch image has a path for programs.
-            base.config.config.env =
-                vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+        }
+        // As with Docker, an image that does not say where programs are gets the usual folders.
+        let env = &mut base.config.config.env;
+        if !env.iter().any(|pair| pair.starts_with("PATH=")) {
+            env.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
+        }
+        let architecture = &base.config.architecture;
+        if !architecture.is_empty() && *architecture != self.spec.platform.architecture {
+            let there = format!("{}/{architecture}", base.config.os);
+            return Err(BuildError::Platform { there, here: self.spec.platform.to_string() });
         }
         Ok(base)
     }
@@ -246,7 +284,8 @@ impl Build<'_> {
         }
         let target = View::new(&state.trees);
         let owner = transfer.chown.as_deref().map(|text| state.expand(text)).transpose()?;
-        let owner = owner.map(|text| owner_by_name(&target, &text)).transpose()?.unwrap_or_default();
+        let given = owner.map(|text| owner_by_name(&target, &text)).transpose()?;
+        let owner = given.unwrap_or_default();
         let mode = transfer.chmod.as_deref().map(|text| mode(&state.expand(text)?)).transpose()?;
         let written = state.expand(&transfer.destination)?;
         let place = Destination::new(&written, state.workdir());
@@ -261,13 +300,20 @@ impl Build<'_> {
                 .map_err(|reason| BuildError::Pattern { pattern: pattern.clone(), reason })?;
         }
         let mut plan = Plan::new(&target, owner, mode);
+        // As with Docker, what comes from another image keeps its owners unless others are given.
+        if transfer.from.is_some() && given.is_none() {
+            plan.keep_owners();
+        }
         for source in &transfer.sources {
             match source {
                 Source::Path(path) => {
                     let path = state.expand(path)?;
-                    let view = view.as_ref().ok_or(BuildError::NoContext)?;
-                    refuse_special(keyword, &path, view)?;
-                    plan.add(&Origin { view, ignore: &ignore }, &path, &place)?;
+                    let origin =
+                        Origin { view: view.as_ref().ok_or(BuildError::NoContext)?, ignore: &ignore };
+                    match keyword {
+                        "ADD" => self.add(&mut plan, &origin, &path, &place, given)?,
+                        _ => plan.add(&origin, &path, &place)?,
+                    }
                 }
                 Source::Document(document) => {
                     let content = document.content();
@@ -280,6 +326,37 @@ impl Build<'_> {
         let created_by =
             format!("{} #(nop) {keyword} {} in {written} ", state.shell().join(" "), digest.hex());
         state.note(created_by, &made);
+        Ok(())
+    }
+
+    /// What ADD does beyond COPY: archives of the context are unpacked. Nothing is fetched.
+    fn add(
+        &mut self,
+        plan: &mut Plan<'_>,
+        origin: &Origin<'_>,
+        source: &str,
+        place: &Destination,
+        given: Option<Owner>,
+    ) -> Result<(), BuildError> {
+        if source.contains("://") || source.starts_with("git@") {
+            return Err(BuildError::Unsupported(
+                "ADD from afar",
+                "put the file into the context, or fetch it in a RUN of a build with --network outbound",
+            ));
+        }
+        let paths = named(origin, source)?;
+        if paths.len() > 1 && !place.is_folder {
+            return Err(BuildError::NeedsFolder);
+        }
+        for path in paths {
+            match archive_at(origin.view, &path)? {
+                Some(archive) => {
+                    let tree = self.depot.unpack(archive)?;
+                    plan.add_unpacked(&View::new(&[tree]), place, given)?;
+                }
+                None => plan.add(origin, &path, place)?,
+            }
+        }
         Ok(())
     }
 
@@ -338,12 +415,12 @@ impl Build<'_> {
         let step = self.run_step(stage, state, run)?;
         let described =
             serde_json::to_string(&step).map_err(|error| BuildError::read("the step")(error.into()))?;
-        // The time and the owners are in the layer, so they are in the key.
-        let key = key("run", state, &format!("{} {:?}\n{described}", self.spec.epoch, self.spec.owners));
+        // The time is in the layer, so it is in the key.
+        let key = key("run", state, &format!("{}\n{described}", self.spec.epoch));
         let made = match self.known(key)? {
             Some(made) => made,
             None => {
-                let made = self.execute(state, &step)?;
+                let made = self.execute(state, step.clone())?;
                 self.depot.remember(key, &made)?;
                 made
             }
@@ -359,7 +436,12 @@ impl Build<'_> {
         Ok(())
     }
 
-    fn execute(&mut self, state: &State, step: &RunStep) -> Result<Made, BuildError> {
+    fn execute(&mut self, state: &State, mut step: RunStep) -> Result<Made, BuildError> {
+        for mount in &mut step.mounts {
+            let StepMount::Bind { tree, .. } = mount else { continue };
+            let archive = File::open(&tree).map_err(BuildError::read("what is mounted"))?;
+            *tree = self.depot.unpack(archive)?.join(CONTENT);
+        }
         let folder = self.depot.folder()?;
         let upper = folder.join("upper");
         std::fs::create_dir(&upper).map_err(BuildError::read("the step's folder"))?;
@@ -369,21 +451,21 @@ impl Build<'_> {
             tail.add(bytes);
             events(BuildEvent::Output(bytes));
         };
-        let end = self.runner.run(step, &state.trees, &upper, &mut output).map_err(BuildError::Runner)?;
+        let end = self.runner.run(&step, &state.trees, &upper, &mut output).map_err(BuildError::Runner)?;
         if end.exit_code != 0 {
             let command = step.command.join(" ");
-            return Err(BuildError::Run { command, exit_code: end.exit_code, last: tail.text() });
+            let RunEnd { exit_code, reason, .. } = end;
+            return Err(BuildError::Run { command, exit_code, reason, last: tail.text() });
         }
         let mut archive = create(&folder.join("layer"))?;
-        let tree = File::open(&upper).map_err(BuildError::read("the step's folder"))?;
         let options = pack::Options {
             times: pack::Times::Fixed(self.spec.epoch),
-            owners: self.spec.owners.clone(),
+            owners: end.owners,
             bytes: MOST_LEFT,
         };
-        let packed = pack::pack(std::os::fd::AsFd::as_fd(&tree), &options, io::BufWriter::new(&archive))?;
+        let entries = self.runner.pack(&upper, &options, &archive).map_err(BuildError::Pack)?;
         // The folder itself is always an entry; alone it means that nothing was changed.
-        if packed.entries <= 1 && std::fs::read_dir(&upper).is_ok_and(|mut names| names.next().is_none()) {
+        if entries <= 1 && std::fs::read_dir(&upper).is_ok_and(|mut names| names.next().is_none()) {
             return Ok(Made::Nothing);
         }
         archive.rewind().map_err(BuildError::read("the new layer"))?;
@@ -427,12 +509,9 @@ impl Build<'_> {
                 let source = state.expand(source)?;
                 let (view, ignore) = self.origin(stage, from.as_deref())?;
                 let view = view.ok_or(BuildError::NoContext)?;
-                let trees = match from {
-                    Some(from) => self.trees(stage, from)?,
-                    None => self.spec.context.iter().cloned().collect(),
-                };
-                let content = content(&view, &ignore, &source)?;
-                StepMount::Bind { trees, source, content, target: there, writable: *writable }
+                let tree = self.depot.folder()?.join("archive");
+                let content = content(&view, &ignore, &source, create(&tree)?)?;
+                StepMount::Bind { tree, source, content, target: there, writable: *writable }
             }
             MountKind::Cache { from: Some(_), .. } => {
                 return Err(BuildError::Unsupported("a cache mount with from", "fill the cache in a RUN"));
@@ -503,31 +582,22 @@ fn create(path: &std::path::Path) -> Result<File, BuildError> {
     file.map_err(BuildError::read("the new layer"))
 }
 
-fn content(view: &View, ignore: &Ignore, source: &str) -> Result<Digest, BuildError> {
+/// What a file or folder is called in an archive that is made to be mounted.
+const CONTENT: &str = "content";
+
+fn content(view: &View, ignore: &Ignore, source: &str, archive: File) -> Result<Digest, BuildError> {
     let nothing = View::new(&[]);
     let mut plan = Plan::new(&nothing, Owner::default(), None);
-    let place = Destination { path: String::new(), is_folder: true };
+    let place = Destination { path: CONTENT.to_owned(), is_folder: false };
     plan.add(&Origin { view, ignore }, source, &place)?;
-    Ok(plan.write(0, io::sink())?.digest)
+    Ok(plan.write(0, io::BufWriter::new(archive))?.digest)
 }
 
-/// What ADD does beyond COPY and this builder does not.
-fn refuse_special(keyword: &str, path: &str, view: &View) -> Result<(), BuildError> {
-    if keyword != "ADD" {
-        return Ok(());
-    }
-    if path.contains("://") || path.starts_with("git@") {
-        return Err(BuildError::Unsupported(
-            "ADD from afar",
-            "put the file into the context, or fetch it in a RUN",
-        ));
-    }
+/// The archive that a path names, if it is one.
+fn archive_at(view: &View, path: &str) -> Result<Option<File>, BuildError> {
     let clean = crate::ignore::clean(&format!("/{path}"));
     let found = view.resolve(&clean).and_then(|real| view.find(&real)).map_err(BuildError::read(path))?;
-    let Some(found) = found.filter(|found| found.meta.is_file()) else { return Ok(()) };
+    let Some(found) = found.filter(|found| found.meta.is_file()) else { return Ok(None) };
     let is_archive = found.open().and_then(super::archive::is_archive).map_err(BuildError::read(path))?;
-    if is_archive {
-        return Err(BuildError::Unsupported("ADD of an archive", "unpack it in a RUN, or COPY it as it is"));
-    }
-    Ok(())
+    if is_archive { found.open().map(Some).map_err(BuildError::read(path)) } else { Ok(None) }
 }

@@ -33,3 +33,56 @@ pub(super) fn owner_by_name(view: &View, text: &str) -> Result<Owner, BuildError
     };
     Ok(Owner { uid, gid })
 }
+
+/// Who runs a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The user's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// Where it is at home.
+    pub home: String,
+}
+
+/// Who `USER` means in an image of these trees, lowest first; nothing means root. As with Docker, a number that the
+/// image does not know is in group 0 and at home in `/`.
+pub fn account(trees: &[std::path::PathBuf], user: &str) -> Result<Account, BuildError> {
+    let view = View::new(trees);
+    let (name, group) = user.split_once(':').map_or((user, None), |(user, group)| (user, Some(group)));
+    let name = if name.is_empty() { "0" } else { name };
+    let entry = line_of(&view, "etc/passwd", |fields| fields.first() == Some(&name))?;
+    let entry = match entry {
+        None if name.parse::<u32>().is_ok() => {
+            line_of(&view, "etc/passwd", |fields| fields.get(2) == Some(&name))?
+        }
+        entry => entry,
+    };
+    let field = |number: usize| entry.as_ref().and_then(|fields| fields.get(number).cloned());
+    let uid = field(2).unwrap_or_else(|| name.to_owned());
+    let uid = uid.parse().map_err(|_| BuildError::NoUser(name.to_owned()))?;
+    let gid = match group {
+        None => field(3).and_then(|gid| gid.parse().ok()).unwrap_or(0),
+        Some(group) => group_by_name(&view, group)?,
+    };
+    let home = field(5).filter(|home| home.starts_with('/'));
+    let home = home.unwrap_or_else(|| if uid == 0 { "/root" } else { "/" }.to_owned());
+    Ok(Account { uid, gid, home })
+}
+
+fn group_by_name(view: &View, group: &str) -> Result<u32, BuildError> {
+    let missing = || BuildError::NoUser(group.to_owned());
+    let known = line_of(view, "etc/group", |fields| fields.first() == Some(&group))?;
+    let number = known.and_then(|fields| fields.get(2)?.parse().ok());
+    number.or_else(|| group.parse().ok()).ok_or_else(missing)
+}
+
+fn line_of(
+    view: &View,
+    file: &str,
+    fits: impl Fn(&[&str]) -> bool,
+) -> Result<Option<Vec<String>>, BuildError> {
+    let list = view.text(file, MOST_USERS).map_err(BuildError::read(file))?.unwrap_or_default();
+    let mut lines = list.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    Ok(lines.find(|fields| fits(fields)).map(|fields| fields.into_iter().map(str::to_owned).collect()))
+}

@@ -4,6 +4,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use super::*;
 use crate::store::{Owners, Store};
 
+fn ended(exit_code: i32) -> RunEnd {
+    RunEnd { exit_code, reason: None, owners: crate::pack::Owners::Fixed { uid: 0, gid: 0 } }
+}
+
 /// Does what a few commands say, in the upper folder; the real one is a sandbox of another crate.
 #[derive(Default)]
 struct Writer {
@@ -23,13 +27,13 @@ impl Runner for Writer {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["fail", code] => {
                 (0..30).for_each(|number| output(format!("line {number}\n").as_bytes()));
-                return Ok(RunEnd { exit_code: code.parse()? });
+                return Ok(ended(code.parse()?));
             }
             ["write", name] => fs::write(upper.join(name), format!("{} layers below", lower.len()))?,
             ["random", name] => fs::write(upper.join(name), format!("{:?}", std::time::Instant::now()))?,
             _ => {}
         }
-        Ok(RunEnd { exit_code: 0 })
+        Ok(ended(0))
     }
 }
 
@@ -64,14 +68,12 @@ impl Ground {
             platform: Platform { architecture: "amd64".into(), os: "linux".into(), variant: None },
             epoch: 0,
             cache: Cache::Use,
-            owners: crate::pack::Owners::Fixed { uid: 0, gid: 0 },
         }
     }
 
     fn build(&self, spec: &BuildSpec) -> Result<Outcome, BuildError> {
         let store = Store::open(&self.folder.path().join("store"), Owners::Exact).unwrap();
-        let scratch = tempfile::tempdir_in(self.folder.path()).unwrap();
-        let mut depot = StoreDepot::new(&store, scratch.path(), &self.folder.path().join("cache"));
+        let mut depot = StoreDepot::new(&store, &self.folder.path().join("cache")).unwrap();
         let (mut runner, mut told) = (Writer::default(), Vec::new());
         let mut events = |event: BuildEvent<'_>| match event {
             BuildEvent::Cached => told.push("cached".to_owned()),
@@ -204,7 +206,7 @@ fn what_cannot_be_copied_is_refused_with_its_step() {
         ("COPY dir /x/\nCOPY a /x/x/y", "not a folder"),
         ("COPY dir /a/\nCOPY a /", "a folder"),
         ("ADD https://x.example/y /x", "from afar"),
-        ("COPY --from=later a /x", "not there"),
+        ("COPY --from=later a /x", "not in the store"),
         ("RUN fail 3", "exit code 3"),
     ] {
         let told = ground.refusal(&format!("FROM scratch\n{line}"));
@@ -324,10 +326,9 @@ fn builds_are_compared_with_themselves() {
     let stores =
         grounds.each_ref().map(|g| Store::open(&g.folder.path().join("store"), Owners::Exact).unwrap());
     let compare = |file: &str| {
-        let scratch = grounds.each_ref().map(|ground| tempfile::tempdir_in(ground.folder.path()).unwrap());
         let cache = grounds.each_ref().map(|ground| ground.folder.path().join("cache"));
-        let mut one = StoreDepot::new(&stores[0], scratch[0].path(), &cache[0]);
-        let mut other = StoreDepot::new(&stores[1], scratch[1].path(), &cache[1]);
+        let mut one = StoreDepot::new(&stores[0], &cache[0]).unwrap();
+        let mut other = StoreDepot::new(&stores[1], &cache[1]).unwrap();
         let spec = grounds[0].spec(file);
         verify(&spec, [&mut one, &mut other], &mut Writer::default(), &mut |_| {})
     };

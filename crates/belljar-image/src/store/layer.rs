@@ -390,7 +390,7 @@ pub(super) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-fn random() -> Result<u64, StoreError> {
+pub(super) fn random() -> Result<u64, StoreError> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .doing(|| "get random bytes".to_owned())?;

@@ -149,6 +149,7 @@ impl Embedded {
             network: network(order.network),
             lifetime: Lifetime::Owner,
             origin: None,
+            powers: cell::Powers::None,
             weaknesses: self.weaknesses.clone(),
         }
     }
