@@ -14,7 +14,7 @@ use belljar::sandbox::Sandboxes;
 use belljar::spec::Network;
 use belljar::{Code, Fault};
 use belljar_image::digest::Digest;
-use belljar_image::reference::{Image, Reference};
+use belljar_image::reference::{Image, Name, NameError, Reference};
 use belljar_image::store::{Owners, Store};
 
 use crate::args::OwnersArguments;
@@ -92,22 +92,20 @@ impl Place {
         Workshop { engine: self.embedded(), kept: self.cache.join("build") }
     }
 
-    /// Brings what a Dockerfile starts from: by a name in a registry or a digest. A path in it would be the reader's.
+    /// Brings what a Dockerfile starts from, which is a name as Docker has them: never a path of the reader's, nor a
+    /// word that means something else here.
     pub(crate) fn bring(&self, owners: OwnersArguments) -> Result<Bring, Fault> {
         let images = self.images(owners)?;
-        Ok(Bring(Arc::new(move |name| {
-            let reference = images::understood(name)?;
-            let refused = || {
-                let message = format!("`{name}` is not an image that a Dockerfile can start from");
-                Fault::new(Code::ImageUnknown, message).hint("write its name in a registry, or its digest")
-            };
-            if !matches!(reference, Reference::Registry(_) | Reference::Stored(_)) {
-                return Err(refused());
-            }
+        Ok(Bring(Arc::new(move |text| {
+            let name: Name = text.parse().map_err(|error: NameError| {
+                Fault::new(Code::ImageUnknown, error.to_string()).hint("FROM takes a name in a registry")
+            })?;
             let watch = images::Watch { cancel: &AtomicBool::new(false), tell: &|_| {} };
-            match images.resolve(&reference, Path::new(""), Pull::Missing, watch)? {
+            match images.resolve(&Reference::Registry(name), Path::new(""), Pull::Missing, watch)? {
                 Image::Stored(root) => Ok(root.config_digest.to_string()),
-                Image::Host | Image::Directory(_) => Err(refused()),
+                Image::Host | Image::Directory(_) => {
+                    Err(Fault::new(Code::Internal, "a name of a registry led elsewhere"))
+                }
             }
         })))
     }

@@ -205,10 +205,11 @@ impl Runner<'_> {
         watch: Watch,
     ) -> Result<Finished, Fault> {
         match fault.code.kind() {
-            Kind::Infrastructure | Kind::Interrupted => {
+            // An image that could not be built is no task that failed.
+            Kind::Infrastructure | Kind::Interrupted | Kind::Failed | Kind::Unstable => {
                 self.record_unplanned(task, stage, &fault, began, watch)
             }
-            Kind::Usage | Kind::Environment | Kind::Drift | Kind::Failed | Kind::Unstable => Err(fault),
+            Kind::Usage | Kind::Environment | Kind::Drift => Err(fault),
         }
     }
 

@@ -122,10 +122,15 @@ fn failures_name_the_step_and_refusals_the_rule() {
             "{all}"
         );
     }
-    shop.dockerfile("FROM nobody/has:this\nRUN true\n");
-    let told = shop.build(&[]);
-    assert_eq!(told.code, 2, "{told:?}");
-    assert!(told.stderr.contains("belljar image pull nobody/has:this"), "{told:?}");
+    // What is not in the store is asked for where its name says; and a path is no name.
+    for (base, code, part) in [
+        ("127.0.0.1:1/nobody/has:this", 4, "[registry-unreachable]"),
+        ("./etc/hostname:1", 2, "[image-unknown]"),
+    ] {
+        shop.dockerfile(&format!("FROM {base}\nRUN true\n"));
+        let told = shop.build(&[]);
+        assert!(told.code == code && told.stderr.contains(part), "{base}: {told:?}");
+    }
     for (lines, part) in [
         ("FROM --platform=linux/s390x BASE\nRUN true", "linux/s390x"),
         ("FROM BASE\nADD https://example.org/x /x", "ADD from afar"),
