@@ -29,7 +29,7 @@ const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 #[derive(Debug, thiserror::Error)]
 pub enum CellError {
     /// The keeper could not be started.
-    #[error("start the keeper {}", program.display())]
+    #[error("start the keeper {}: {source}", program.display())]
     StartKeeper {
         /// The program.
         program: PathBuf,

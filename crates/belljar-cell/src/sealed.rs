@@ -5,8 +5,14 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+/// How often it is tried, and how long is waited in between; the kernel itself waits, too.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Copies a program and seals the copy.
 pub(crate) fn copy(program: &Path) -> io::Result<File> {
@@ -14,9 +20,20 @@ pub(crate) fn copy(program: &Path) -> io::Result<File> {
     let memory = rustix::fs::memfd_create("belljar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut memory = File::from(memory);
     io::copy(&mut source, &mut memory)?;
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    rustix::fs::fcntl_add_seals(&memory, seals)?;
+    seal(&memory)?;
     Ok(memory)
+}
+
+/// The kernel refuses while somebody holds a page of it, as its own housekeeping does now and then.
+fn seal(memory: &File) -> io::Result<()> {
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    for _ in 0..ATTEMPTS {
+        match rustix::fs::fcntl_add_seals(memory, seals) {
+            Err(Errno::BUSY) => std::thread::sleep(PAUSE),
+            other => return Ok(other?),
+        }
+    }
+    Ok(rustix::fs::fcntl_add_seals(memory, seals)?)
 }
 
 #[cfg(test)]
