@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags};
 use serde_json::json;
 
-use crate::shared::{exec, groups, lines_of, mounts, spec};
+use crate::shared::{exec, groups, left_since, lines_of, mounts, spec};
 
 fn main() {
     spawner::run_if_asked();
@@ -154,7 +154,7 @@ impl Bench {
         let mean = private.iter().sum::<u64>() / count;
         let most = private.iter().max().unwrap();
         drop(self);
-        let left = left_since(before);
+        let left = left_since(before, traces);
         println!(
             "{}",
             json!({"what": "crowd", "count": count, "create_seconds": create_seconds, "destroy_seconds": destroy_seconds,
@@ -258,21 +258,6 @@ fn read_until_its_end(child: &std::process::Child) -> u64 {
 fn resident() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap();
     text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
-/// What there is more of than before; the last keepers may still be on their way out.
-fn left_since(before: &BTreeMap<String, usize>) -> Vec<String> {
-    let mut left = Vec::new();
-    for _ in 0..50 {
-        let after = traces();
-        left =
-            before.iter().filter(|(key, value)| after[*key] > **value).map(|(key, _)| key.clone()).collect();
-        if left.is_empty() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    left
 }
 
 /// What a machine has of each thing that a cell must not leave behind.

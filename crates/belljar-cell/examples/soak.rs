@@ -26,7 +26,7 @@ use belljar_cell::spawner::{self, Spawner};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::shared::{exec, groups, lines_of, mounts, spec};
+use crate::shared::{exec, groups, left_since, lines_of, mounts, spec};
 
 /// How many cells are made at the same time.
 const WORKERS: u64 = 4;
@@ -86,9 +86,7 @@ impl Soak {
         });
         let seconds = begun.elapsed().as_secs_f64();
         let reaped = self.reap();
-        let after = traces();
-        let left: Vec<&String> =
-            before.iter().filter(|(what, count)| after[*what] > **count).map(|(what, _)| what).collect();
+        let left = left_since(&before, traces);
         let folders = fs::read_dir(self.cells()).unwrap().count();
         let told = |fate: Fate| self.tally[fate as usize].load(Ordering::Relaxed);
         println!(
@@ -114,7 +112,6 @@ impl Soak {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        std::thread::sleep(Duration::from_millis(500));
         removed
     }
 

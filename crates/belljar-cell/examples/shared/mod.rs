@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use belljar_cell::cell::{
     CellSpec, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Powers, Root, Streams,
@@ -60,4 +61,23 @@ pub(crate) fn mounts() -> usize {
 /// How many control groups there are of cells whose id begins so.
 pub(crate) fn groups(prefix: &str) -> usize {
     lines_of("find", &["/sys/fs/cgroup", "-type", "d", "-name", &format!("belljar-cell-{prefix}*")])
+}
+
+/// What there is more of than before. The last keepers may still be on their way out, and whoever adopts orphans on this
+/// machine may take its time to reap them.
+pub(crate) fn left_since(
+    before: &BTreeMap<String, usize>,
+    traces: impl Fn() -> BTreeMap<String, usize>,
+) -> Vec<String> {
+    let mut left = Vec::new();
+    for _ in 0..100 {
+        let after = traces();
+        let more = before.iter().filter(|(what, count)| after[*what] > **count);
+        left = more.map(|(what, _)| what.clone()).collect();
+        if left.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    left
 }
