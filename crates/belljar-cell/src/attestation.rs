@@ -272,7 +272,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
-    use crate::cell::{Guest, Isolation, Lifetime, Limits, Network, Powers, Root, Weakness, Workspace};
+    use crate::cell::{Guest, Isolation, Lifetime, Limits, Network, Root, Weakness, Workspace};
+    use crate::powers::Powers;
 
     fn key(part: &str) -> Key {
         Key::of(vec![part.to_owned(), "groups v1".to_owned()]).unwrap()

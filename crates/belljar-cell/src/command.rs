@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::pty::OpenptFlags;
 
 use crate::cell::{Ended, ExecEnd, ExecInfo, ExecLimits, ExecSpec, Full, Size, Streams, User, Weakness};
@@ -269,7 +269,7 @@ impl Running {
             if let Some(waited) = taken {
                 return Ok(waited);
             }
-            kill_tracer(self.child.pid);
+            kill_tracer(site, self.child.pid);
             if Instant::now() > deadline {
                 // Nothing is left but to end all of it.
                 site.kill();
@@ -296,17 +296,36 @@ impl Running {
     }
 }
 
-/// Kills whoever traces a process, if anybody does. Only a process of the same cell can.
-fn kill_tracer(traced: Pid) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", traced.as_raw_nonzero()));
-    let tracer = || -> Option<Pid> {
-        let number = status.as_ref().ok()?.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-        Pid::from_raw(number.trim().parse().ok()?)
-    };
-    if let Some(tracer) = tracer() {
+/// Kills whoever of the cell traces a process. Somebody outside who debugs a guest may go on: it is in as many process
+/// namespaces as we are, and not in one more.
+fn kill_tracer(site: &Site, traced: Pid) {
+    let Some(tracer) = tracer_of(traced) else { return };
+    let Ok(held) = rustix::process::pidfd_open(tracer, PidfdFlags::empty()) else { return };
+    // Held by a descriptor its number is nobody else's; so it is asked for once more.
+    if tracer_of(traced) == Some(tracer) && depth(tracer) == depth(site.first()) {
         // Gone already is what is wanted.
-        let _ = rustix::process::kill_process(tracer, Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&held, Signal::KILL);
     }
+}
+
+/// The process, one of whose threads traces another process.
+fn tracer_of(traced: Pid) -> Option<Pid> {
+    named(named(traced, "TracerPid:")?, "Tgid:")
+}
+
+/// The process that is named in what the kernel tells of another one; none is 0.
+fn named(process: Pid, name: &str) -> Option<Pid> {
+    Pid::from_raw(told(process, name)?.trim().parse().ok()?)
+}
+
+/// In how many process namespaces a process is.
+fn depth(process: Pid) -> Option<usize> {
+    Some(told(process, "NSpid:")?.split_whitespace().count())
+}
+
+fn told(process: Pid, name: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
 }
 
 /// Where no group says who belongs to the command, the cell's init looks for its mark.

@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, Role, User, Weakness};
+use crate::cell::{ExecLimits, ExecSpec, Guest, Limits, User, Weakness};
 use crate::courier::{self, Errand};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
@@ -23,6 +23,7 @@ use crate::guest::{self, Cage, NotStarted};
 use crate::ids::Ids;
 use crate::kernel::{self, Cloned};
 use crate::policy::GUEST_OOM_SCORE;
+use crate::powers::Role;
 use crate::probe::{self, Expected, Finding};
 use crate::wire::Channel;
 

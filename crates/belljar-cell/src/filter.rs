@@ -7,8 +7,8 @@
 
 use std::io;
 
-use crate::cell::Role;
 use crate::kernel;
+use crate::powers::Role;
 use crate::syscalls::{Answer, CALLS, Condition, Guard, Machine};
 
 /// A filter that is ready to be installed in any number of processes.

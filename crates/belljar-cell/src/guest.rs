@@ -8,12 +8,13 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{ExecLimits, ExecSpec, Role, Streams, User, Weakness};
+use crate::cell::{ExecLimits, ExecSpec, Streams, User, Weakness};
 use crate::failure::{Failure, Step};
 use crate::filter::Filter;
 use crate::ids::Ids;
 use crate::kernel;
 use crate::policy;
+use crate::powers::Role;
 use crate::probe;
 
 /// Open files a guest starts with, and may raise to.

@@ -4,9 +4,10 @@ use std::fs;
 
 use rustix::process::Pid;
 
-use crate::cell::{Guest, Role, User};
+use crate::cell::{Guest, User};
 use crate::failure::{Failure, Step};
 use crate::kernel;
+use crate::powers::Role;
 use crate::subids::{COUNT, Line, SubIds};
 
 /// The mode of a cell in which an ordinary user's subordinate ids are used, as it is recorded.

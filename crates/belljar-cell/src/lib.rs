@@ -31,6 +31,7 @@ pub mod lobby;
 pub mod log;
 pub mod parents;
 pub mod policy;
+pub mod powers;
 pub mod probe;
 pub mod remove;
 mod root;

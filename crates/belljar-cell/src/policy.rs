@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Role;
+use crate::powers::Role;
 use crate::probe::Finding;
 
 /// One control: a promise that can be proven or found broken.

@@ -4,11 +4,12 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{CellSpec, Network, Role};
+use crate::cell::{CellSpec, Network};
 use crate::ids::Ids;
 use crate::kernel;
 use crate::link;
 use crate::policy::{self, BUILD_CAPABILITIES, GUEST_OOM_SCORE, Promise, Proof};
+use crate::powers::Role;
 use crate::scratch::is_sealed;
 use crate::subids::Line;
 

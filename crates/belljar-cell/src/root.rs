@@ -534,7 +534,8 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
-    use crate::cell::{Isolation, Lifetime, Limits, Network, Powers};
+    use crate::cell::{Isolation, Lifetime, Limits, Network};
+    use crate::powers::Powers;
     use crate::probe::trial::{NOBODY, in_namespaces};
 
     const GUEST: u32 = 1000;

@@ -11,8 +11,8 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, pidfd_send_sig
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::cell::{
-    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, Role, User,
-    Weakness, Workspace,
+    Answer, CellSpec, Control, Created, DiskLimit, ExecLimits, Guest, Isolation, Refusal, User, Weakness,
+    Workspace,
 };
 use crate::controls;
 use crate::disk::Disk;
@@ -27,6 +27,7 @@ use crate::kernel::{self, Cloned};
 use crate::kit::Kit;
 use crate::lease::{Held, Lease};
 use crate::link::LinkKind;
+use crate::powers::Role;
 use crate::probe::{Expected, Finding, Namespace};
 use crate::scratch::Scratch;
 use crate::sources::{Owners, Sources};
@@ -290,6 +291,11 @@ impl Site {
     pub(crate) fn ask_init(&self, order: &Order) -> Result<Report, Failure> {
         self.to_init.send(order, &[]).step(|| "call the cell's init".to_owned())?;
         Ok(hear(&self.to_init)?.0)
+    }
+
+    /// The cell's first process.
+    pub(crate) fn first(&self) -> Pid {
+        self.init.pid
     }
 
     /// Kills the cell's init, and the kernel everything in its process namespace.

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use crate::cell::{Access, CellSpec, FittingKind, Piece, Root, Weakness, Workspace};
+use crate::cell::{CellSpec, Piece, Root, Weakness, Workspace};
 use crate::failure::{Failure, Step};
 use crate::ids::Ids;
 use crate::kernel::{self, Depth, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
+use crate::powers::{Access, FittingKind};
 use crate::scratch::Scratch;
 
 /// User namespaces that say how owners on disk look inside; only root has them.

@@ -3,7 +3,7 @@
 //! The list is Docker's default profile (moby/profiles, June 2026, the capabilities that Docker hands out by default)
 //! with as few differences as the cell needs; each of them carries its reason.
 
-use crate::cell::Role;
+use crate::powers::Role;
 
 /// A kind of processor; each numbers its calls differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 
 use belljar_cell::cell::{
     CellSpec, Created, DiskLimit, Ended, ExecEnd, ExecLimits, ExecSpec, Full, Guest, Isolation, Lifetime,
-    Limits, Network, Piece, Powers, Root, Size, Stop, Streams, Weakness, Workspace,
+    Limits, Network, Piece, Root, Size, Stop, Streams, Weakness, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
+use belljar_cell::powers::Powers;
 use belljar_cell::spawner::Spawner;
 
 const SPAWNER: &str = env!("CARGO_BIN_EXE_belljar-spawner");

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Powers, Refusal, Root, Workspace,
+    CellSpec, Control, Created, Guest, Isolation, Lifetime, Limits, Network, Refusal, Root, Workspace,
 };
 use belljar_cell::client::CellError;
 use belljar_cell::lobby::Lobby;
 use belljar_cell::parents::{NoParents, Parents, Version};
+use belljar_cell::powers::Powers;
 use belljar_cell::subids::{NoSubIds, USERS, account, first_free};
 use belljar_image::host;
 use serde::Serialize;

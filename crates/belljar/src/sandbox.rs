@@ -15,6 +15,7 @@ use belljar_cell::cell::{
     self, CellSpec, DiskLimit, ExecLimits, Given, Guest, Lifetime, Origin, State, Status, Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
+use belljar_cell::powers::Powers;
 use belljar_image::host;
 use belljar_image::reference::Image;
 use serde::Serialize;
@@ -314,7 +315,7 @@ impl Sandboxes {
             network: embedded::network(recipe.network),
             lifetime,
             origin,
-            powers: cell::Powers::None,
+            powers: Powers::None,
             weaknesses: Vec::new(),
         })
     }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    CellSpec, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Powers, Root, Streams,
-    Workspace,
+    CellSpec, ExecLimits, ExecSpec, Guest, Isolation, Lifetime, Limits, Network, Root, Streams, Workspace,
 };
+use belljar_cell::powers::Powers;
 
 /// A closed cell over a root directory.
 pub(crate) fn spec(id: String, cells: &Path, root: &Path, limits: Limits) -> CellSpec {

@@ -7,8 +7,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
 use super::{Finding, REFUSALS, refused};
-use crate::cell::Role;
 use crate::kernel;
+use crate::powers::Role;
 use crate::syscalls::{CALLS, Machine};
 
 /// One call, as data.

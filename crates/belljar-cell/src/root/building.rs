@@ -17,8 +17,9 @@ use super::{
     PLAIN, cut, cut_read_only, make_file, make_folder, mount_overlay, names, pivot, place, place_layers,
     relative, view_of,
 };
-use crate::cell::{Building, CellSpec, Content, Fitting, FittingKind, User};
+use crate::cell::{CellSpec, User};
 use crate::failure::{Failure, Step};
+use crate::powers::{Building, Content, Fitting, FittingKind};
 
 /// Where the layer below the guest's own is made.
 const BASICS: &str = "basics";

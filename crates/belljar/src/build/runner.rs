@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cell::cell::{
-    Access, Building, CellSpec, Content, Created, ExecEnd, ExecLimits, ExecSpec, Fitting, FittingKind, Given,
-    Guest, Lifetime, Powers, Root, Stop, Streams, User, Workspace,
+    CellSpec, Created, ExecEnd, ExecLimits, ExecSpec, Given, Guest, Lifetime, Root, Stop, Streams, User,
+    Workspace,
 };
 use belljar_cell::client::{Cell, CellError};
 use belljar_cell::ids::{Ids, MAPPED};
 use belljar_cell::lobby::Lobby;
+use belljar_cell::powers::{Access, Building, Content, Fitting, FittingKind, Powers};
 use belljar_image::build::{Account, BuildError, RunEnd, RunStep, Runner, StepMount, account};
 use belljar_image::dockerfile::{Network as StepNetwork, Security};
 use belljar_image::pack;

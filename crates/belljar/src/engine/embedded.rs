@@ -12,6 +12,7 @@ use belljar_cell::cell::{
     Streams, Workspace,
 };
 use belljar_cell::client::{Cell, CellError, Pending};
+use belljar_cell::powers::Powers;
 use belljar_cell::spawner::Spawner;
 use belljar_image::host::{self, HostPiece};
 use belljar_image::reference::Image;
@@ -149,7 +150,7 @@ impl Embedded {
             network: network(order.network),
             lifetime: Lifetime::Owner,
             origin: None,
-            powers: cell::Powers::None,
+            powers: Powers::None,
             weaknesses: self.weaknesses.clone(),
         }
     }

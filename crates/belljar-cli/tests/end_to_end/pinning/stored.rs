@@ -50,14 +50,30 @@ fn expect(answer: &(i32, Value), done: &str, printed_text: &str) {
     assert_eq!(printed(record), printed_text);
 }
 
+/// A registry with one image that answers `one`.
+struct Published {
+    ground: Ground,
+    registry: Registry,
+    name: String,
+    /// The image's digest.
+    one: String,
+}
+
+impl Published {
+    fn new() -> Published {
+        let ground = Ground::new();
+        small_root(&ground);
+        let registry = Registry::open();
+        let name = format!("{}/team/app:1", registry.address());
+        let one = image_that_answers(&ground, "one");
+        publish(&ground, &["push", &one, &name]);
+        Published { ground, registry, name, one }
+    }
+}
+
 #[test]
 fn a_tag_that_moves_does_not_move_what_is_pinned() {
-    let ground = Ground::new();
-    small_root(&ground);
-    let registry = Registry::open();
-    let name = format!("{}/team/app:1", registry.address());
-    let one = image_that_answers(&ground, "one");
-    publish(&ground, &["push", &one, &name]);
+    let Published { ground, registry, name, one } = Published::new();
     let task = ground.task("tagged", "/bin/answer", &json!({"environment": {"image": name}}));
 
     let refused = run(&ground, &task, &["--frozen"]);
@@ -94,12 +110,7 @@ fn a_tag_that_moves_does_not_move_what_is_pinned() {
 /// Where the pinned bytes cannot be had by any digest, the tag is asked; what it means now is the same, or is drift.
 #[test]
 fn pinned_bytes_that_nobody_has_are_drift() {
-    let ground = Ground::new();
-    small_root(&ground);
-    let registry = Registry::open();
-    let name = format!("{}/team/app:1", registry.address());
-    let one = image_that_answers(&ground, "one");
-    publish(&ground, &["push", &one, &name]);
+    let Published { ground, registry: _registry, name, one } = Published::new();
     let task = ground.task("lost", "/bin/answer", &json!({"environment": {"image": name}}));
     expect(&run(&ground, &task, &[]), "pinned", "one");
     let lock = lock_of(&ground, "lost").unwrap();

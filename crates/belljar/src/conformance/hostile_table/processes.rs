@@ -75,6 +75,21 @@ if os.fork() == 0:
     while True: time.sleep(1)
 print(os.read(reader, 10).decode(), flush=True)
 ";
+/// The same by a thread that is not its process's first: the kernel then names the thread.
+const TRACING_THREAD: &str = "
+import threading
+libc.ptrace.restype = ctypes.c_long
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+libc.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+parent, (reader, writer) = os.getpid(), os.pipe()
+def trace():
+    os.write(writer, b'traced' if libc.ptrace(0x4206, parent, 0, 0) == 0 else b'not traced')
+    while True: time.sleep(1)
+if os.fork() == 0:
+    threading.Thread(target=trace).start()
+    while True: time.sleep(1)
+print(os.read(reader, 10).decode(), flush=True)
+";
 
 /// The rows, in order.
 pub(super) fn rows() -> Vec<Row> {
@@ -136,6 +151,12 @@ fn knotted() -> Vec<Row> {
             "the end of a process that its own child traces is told",
         )
         .runs(python(TRACER), exits(0).out("traced\n")),
+        hostile(
+            "traced-by-a-thread",
+            NothingSurvives,
+            "the end of a process that another's thread traces is told",
+        )
+        .runs(python(TRACING_THREAD), exits(0).out("traced\n")),
         hostile("traced-beyond-its-time", NothingSurvives, "a traced process is killed when its time is up")
             .runs(python(format!("{TRACER}time.sleep(60)")).killed_after(2000), late),
     ]
